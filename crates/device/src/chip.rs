@@ -143,7 +143,7 @@ impl fmt::Display for Generation {
 }
 
 impl UnknownChip {
-    /// What to write instead.
+    /// Accepted names.
     pub fn hint(&self) -> String {
         let names: Vec<_> = CHIPS.iter().map(|chip| squeezed(chip.name)).collect();
         format!("the chips are {}; iPhones are written `iphone17pro`", names.join(", "))

@@ -11,7 +11,7 @@ pub const SWITCH_MS: f64 = 0.125;
 /// Cost of a graph whose last segment is on the Neural Engine, in milliseconds.
 pub const END_MS: f64 = 0.125;
 
-/// What an operation does, for its cost.
+/// Kind of work of an operation, which determines its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CostClass {
     /// Nothing that takes time: names, shapes, states.
@@ -58,7 +58,7 @@ pub struct CostRow {
     pub published: &'static str,
 }
 
-/// What an operation has to do.
+/// Amount of work of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Floating-point operations, a multiply-add counted as two.

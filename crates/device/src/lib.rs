@@ -1,7 +1,7 @@
-//! What is known about Apple's devices, as tables: each row names its source.
+//! Facts about Apple's devices, as tables: each row names its source.
 //!
 //! Nothing here was measured by this project. The rows repeat public studies of real devices ([`Source`]); where two
-//! studies disagree, a row says so, and a study through the public Core ML framework outweighs one through Apple's private
+//! studies disagree, the row notes it, and a study through the public Core ML framework outweighs one through Apple's private
 //! compiler, whose front end Core ML does not use.
 //!
 //! ```

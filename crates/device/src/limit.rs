@@ -27,9 +27,9 @@ pub enum Limit {
 /// The largest size on some chips.
 #[derive(Debug)]
 pub struct LimitRow {
-    /// What is bounded.
+    /// Bounded quantity.
     pub limit: Limit,
-    /// What it is, for people.
+    /// Description for messages.
     pub what: &'static str,
     /// The first chips with this bound; later rows of the same limit replace earlier ones.
     pub since: Generation,
@@ -53,7 +53,7 @@ const ALL: Generation = Generation::ALL;
 const FROM_M2: Generation = Generation::from(14, 2);
 const FROM_M4: Generation = Generation::from(16, 4);
 
-/// Every bound, those of older chips first.
+/// All bounds, older chips first.
 pub const LIMITS: &[LimitRow] = &[
     row(Limit::Rank, "number of dimensions", ALL, 4, Source::AneGuide),
     row(Limit::Rank, "number of dimensions", FROM_M4, 5, Source::MicroarchitectureStudy),

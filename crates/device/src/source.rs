@@ -40,7 +40,7 @@ pub struct SourceRow {
     pub name: &'static str,
     /// Chips and systems that it is about.
     pub about: &'static str,
-    /// How it sees the device: through Core ML, or through private interfaces.
+    /// Access to the device: through Core ML or private interfaces.
     pub access: &'static str,
     /// When it was read, or when it was made if that is known.
     pub date: &'static str,
@@ -135,7 +135,7 @@ pub const SOURCES: &[SourceRow] = &[
 ];
 
 impl Source {
-    /// What is known about it.
+    /// Further notes.
     pub fn row(self) -> &'static SourceRow {
         &SOURCES[self as usize]
     }

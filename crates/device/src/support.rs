@@ -7,17 +7,17 @@ use crate::source::Source;
 pub struct SupportRow {
     /// Their names in MIL.
     pub operations: &'static [&'static str],
-    /// The engines beside the CPU, which runs every operation.
+    /// Engines other than the CPU, which runs every operation.
     pub support: Support,
-    /// What to do about it.
+    /// Suggested change.
     pub advice: &'static str,
     /// Who found it.
     pub source: Source,
-    /// Where another study disagrees, or what is to be known besides.
+    /// Disagreement of another study, or further notes.
     pub note: &'static str,
 }
 
-/// The engines of an operation beside the CPU.
+/// Engines of an operation other than the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
     /// Whether the GPU runs it.
@@ -229,7 +229,7 @@ impl SupportRow {
     }
 }
 
-/// The engines of an operation, whatever its arguments are.
+/// Engines of an operation, independent of its arguments.
 pub fn support(operation: &str) -> Support {
     SupportRow::of(operation).map_or(EVERYWHERE, |row| row.support)
 }

@@ -1,4 +1,4 @@
-//! Class labels: `classify` gives the label with the highest score, and the scores by label.
+//! Class labels: `classify` returns the label with the highest score, and the scores by label.
 
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Binding, Constant, ConstantData, Dim, Op, Type, ValueId};

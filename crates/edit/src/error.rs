@@ -8,7 +8,7 @@ use coremill_io::{ErrorDetail, printable};
 pub enum ErrorKind {
     /// A name that the model does not have, or has already.
     Name,
-    /// An edit that does not fit the type or the shape of what it changes.
+    /// An edit that does not fit the type or shape of its feature.
     Type,
     /// A text or a number of an edit that is not accepted.
     Option,

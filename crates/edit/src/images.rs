@@ -56,7 +56,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// What descriptions call it.
+    /// Color space in descriptions.
     pub fn color_space(self) -> ColorSpace {
         match self {
             Layout::Rgb => ColorSpace::Rgb,
@@ -182,7 +182,7 @@ fn adjust_input(
     Ok(())
 }
 
-/// Scale and bias after what gives the output.
+/// Scale and bias after the operation that computes the output.
 fn adjust_output(
     interface: &mut Interface<'_>,
     edit: &ImageEdit,

@@ -24,7 +24,7 @@ pub(crate) struct Interface<'m> {
     names: HashSet<String>,
 }
 
-/// Where a feature stands.
+/// Position of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     Input(usize),
@@ -73,7 +73,7 @@ impl<'m> Interface<'m> {
         })
     }
 
-    /// Refuses what the release of the function lacks.
+    /// Fails if the function's release lacks the feature.
     pub(crate) fn require(&self, needed: Opset) -> Result<(), Error> {
         let version = Opset::from_specification_version(self.version);
         let found = version.map_or(self.function.opset, |found| found.max(self.function.opset));
@@ -84,7 +84,7 @@ impl<'m> Interface<'m> {
         Err(Error::of_type(message).with_hint(format!("convert the program for {needed}")))
     }
 
-    /// Where the feature of a name stands.
+    /// Position of a feature by name.
     pub(crate) fn port(&self, name: &str) -> Result<Port, Error> {
         let find = |features: &[FeatureDescription]| features.iter().position(|it| it.name == name);
         let found = find(self.inputs)
@@ -143,7 +143,7 @@ impl<'m> Interface<'m> {
         name
     }
 
-    /// Gives a value a name; another value that has it gets a fresh one.
+    /// Renames a value. Another value with the name gets a fresh one.
     pub(crate) fn claim_name(&mut self, value: ValueId, name: &str) {
         let holders: Vec<ValueId> = (0..self.function.value_count())
             .map(ValueId::from_index)
@@ -216,7 +216,7 @@ impl<'m> Interface<'m> {
         }
     }
 
-    /// The operation that gives a value.
+    /// The operation that computes a value.
     pub(crate) fn producer(&self, value: ValueId) -> Option<OpId> {
         match self.function.value(value).definition {
             Definition::Output(op, _) => Some(op),

@@ -1,7 +1,7 @@
 //! Edits of models: program and description change together.
 //!
-//! An [`Edit`] names an input or an output and says what becomes of it; [`apply`] applies a list of edits in order. The
-//! converter applies the same edits to what it made, so that a converted and an edited model are the same.
+//! An [`Edit`] names an input or an output and its change; [`apply`] applies a list of edits in order. The
+//! converter applies the same edits to new models, so that converted and edited models are equal.
 //!
 //! ```
 //! use coremill_edit::{Edit, apply};
@@ -11,7 +11,7 @@
 //! let text = "program(1.3) {
 //!     func main<ios17>(tensor<fp32, [1, 3, 4, 4]> x) { tensor<fp32, [1, 3, 4, 4]> y = relu(x = x); } -> (y);
 //! }";
-//! let mut model = describe(parse(text, &NoWeights).expect("it stands")).expect("arrays");
+//! let mut model = describe(parse(text, &NoWeights).expect("valid text")).expect("arrays");
 //! let edits = [
 //!     "x=rgb,scale=1/255,bias=-0.5".parse().map(Edit::Image)?,
 //!     Edit::Rename { from: "y".to_owned(), to: "features".to_owned() },
@@ -56,14 +56,14 @@ use interface::Interface;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "edit", rename_all = "snake_case")]
 pub enum Edit {
-    /// Gives an input, an output or a state another name.
+    /// Renames an input, an output or a state.
     Rename {
         /// Its present name.
         from: String,
         /// Its new name.
         to: String,
     },
-    /// Gives an input or an output another element type; the program casts.
+    /// Sets the element type of an input or an output; the program casts.
     Retype {
         /// The input or output.
         name: String,
@@ -108,7 +108,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// The oldest release that has what the edit writes.
+    /// The oldest release that supports the result of the edit.
     pub fn needs(&self) -> Opset {
         match self {
             Edit::Retype { dtype, .. } => dtype.needs(),
@@ -137,7 +137,7 @@ pub fn from_json(text: &str) -> Result<Vec<Edit>, Error> {
 }
 
 /// Applies edits in order to a function; to the only one, or the default one, if no name is given. If one fails, the
-/// model is as it was.
+/// model is unchanged.
 pub fn apply(model: &mut Model, edits: &[Edit], function: Option<&str>) -> Result<(), Error> {
     let mut edited = model.clone();
     for edit in edits {

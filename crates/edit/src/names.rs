@@ -3,7 +3,7 @@ use coremill_mil::text::identifier;
 use crate::error::Error;
 use crate::interface::{Interface, Port};
 
-/// Gives an input, an output or a state another name.
+/// Renames an input, an output or a state.
 pub(crate) fn rename(interface: &mut Interface<'_>, from: &str, to: &str) -> Result<(), Error> {
     let port = interface.port(from)?;
     if identifier(to) != to {

@@ -13,7 +13,7 @@ use crate::interface::{Interface, Port};
 pub struct ShapeEdit {
     /// The input.
     pub name: String,
-    /// Its shapes: one fixes the input, several are those that callers choose from; the first is the default one.
+    /// Allowed shapes. A single one fixes the input; the first of several is the default.
     pub shapes: Vec<Vec<u64>>,
 }
 

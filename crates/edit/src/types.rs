@@ -59,7 +59,7 @@ impl ElementType {
     }
 }
 
-/// Gives an input or an output another element type.
+/// Sets the element type of an input or an output.
 pub(crate) fn retype(
     interface: &mut Interface<'_>,
     name: &str,

@@ -1,6 +1,6 @@
 //! Products and functions in the arithmetic of a run.
 //!
-//! Reference kernels define operations in fp32; of a device they compute what its measured rules say:
+//! Reference kernels define operations in fp32. For a device, they follow its measured rules:
 //!
 //! | numerics | fp16 products | other fp16 operations |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use coremill_tensor::DType;
 use crate::array::round_floats;
 use crate::cpu::CpuContext;
 
-/// The arithmetic of a call, and what it may compute on.
+/// Arithmetic and threads of a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arithmetic<'a> {
     pub(crate) numerics: Numerics,
@@ -64,7 +64,7 @@ impl<'a> Arithmetic<'a> {
         self.numerics == Numerics::Ane && self.is_device(dtype)
     }
 
-    /// Rounds numbers that do not leave an operation, where a device rounds them.
+    /// Rounds intermediate numbers of an operation if the device rounds them.
     pub(crate) fn round_inside(self, dtype: DType, floats: &mut [f32]) {
         if self.is_device(dtype) {
             self.round(dtype, floats);

@@ -3,7 +3,7 @@ use std::sync::{Mutex, PoisonError};
 use coremill_kernels::Pool;
 use coremill_simd::Isa;
 
-/// What kernels run on.
+/// Threads and instruction set of kernels.
 pub(crate) struct CpuContext {
     /// The threads.
     pub(crate) pool: Pool,
@@ -12,7 +12,7 @@ pub(crate) struct CpuContext {
 }
 
 impl CpuContext {
-    /// Gives each part to a thread, with its position.
+    /// Runs each part on a thread, with its position.
     pub(crate) fn share<P: Send>(
         &self,
         parts: impl Iterator<Item = P>,

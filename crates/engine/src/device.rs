@@ -26,7 +26,7 @@ pub(crate) fn perform(function: fn(&Call) -> Results, call: &Call) -> Results {
     Ok(results)
 }
 
-/// Operations that compute, but not on any Neural Engine: Core ML gives them to the CPU or the GPU.
+/// Operations that Core ML runs on the CPU or the GPU, because no Neural Engine supports them.
 const NO_PATH: [OpKind; 13] = [
     OpKind::Acos,
     OpKind::Asin,
@@ -90,7 +90,7 @@ fn on_neural_engine(function: fn(&Call) -> Results, call: &Call) -> Results {
     by_table(function, &Call { operands: &operands, ..*call })
 }
 
-/// Operations whose results are rounded as they are summed.
+/// Operations that round while they sum.
 fn is_product(kind: OpKind) -> bool {
     matches!(kind.family(), "conv" | "linear")
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 /// The arithmetic in which a program is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// Floats are computed and kept in fp32, whatever their type.
+    /// Floats are computed and stored in fp32, for all types.
     #[default]
     Fast,
     /// The result of each operation is rounded to its type, as a device does that stores it: fp16
@@ -41,7 +41,7 @@ impl Numerics {
         !matches!(self, Numerics::Fast)
     }
 
-    /// Whether products, sums and functions follow the rules of a device rather than those of fp32.
+    /// Whether products, sums and functions follow the rules of a device instead of fp32.
     pub const fn is_device(self) -> bool {
         matches!(self, Numerics::Ane | Numerics::CoremlCpu)
     }

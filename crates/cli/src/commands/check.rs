@@ -71,7 +71,7 @@ struct ReportWithShare<R> {
     ane_share: Option<f64>,
 }
 
-/// The plan of each model; none without `--ane-share`.
+/// Plan of each model; `None` without `--ane-share`.
 fn plans<'m>(
     args: &Args,
     models: impl IntoIterator<Item = &'m Model>,

@@ -21,10 +21,10 @@ pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// What to write: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
+    /// Output: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
     #[arg(short, long, value_name = "PATH")]
     output: OutputPath,
-    /// The function to change, if the model has several [default: the one that runs by default]
+    /// Function to change, if the model has several [default: the model's default function]
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// An image that becomes an array of its pixels
     #[arg(long = "array", value_name = "NAME", help_heading = "Interface")]
     arrays: Vec<String>,
-    /// A value that becomes an output; names are those that `coremill text` shows
+    /// Value to make an output; `coremill text` shows the names
     #[arg(long = "expose", value_name = "NAME", help_heading = "Interface")]
     exposed: Vec<String>,
     /// An output that is removed, with what only it needs

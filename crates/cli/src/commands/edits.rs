@@ -1,4 +1,4 @@
-//! Options that say how inputs and outputs change: those that `convert` and `edit` share.
+//! Options for inputs and outputs that `convert` and `edit` share.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use coremill::edit::{Classifier, Edit, ElementType, Error, ImageEdit, Labels};
 
 use crate::output::Failure;
 
-/// How inputs and outputs change.
+/// Changes of inputs and outputs.
 #[derive(clap::Args)]
 pub(super) struct InterfaceArgs {
     /// An input or output that is an image: `rgb`, `bgr`, `grayscale` or `grayscale-fp16`, the factor of its pixels and what
@@ -78,7 +78,7 @@ fn parse_type(text: &str) -> Result<(String, ElementType), String> {
 }
 
 impl InterfaceArgs {
-    /// The edits that the options ask for.
+    /// The edits that the options request.
     pub(super) fn edits(&self) -> Result<Vec<Edit>, Failure> {
         let mut edits: Vec<Edit> = self.images.iter().cloned().map(Edit::Image).collect();
         edits.extend(self.types.iter().map(|(name, dtype)| {

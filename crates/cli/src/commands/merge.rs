@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// the one that runs by default
     #[arg(value_name = "NAME=MODEL[:FUNCTION]", required = true)]
     models: Vec<String>,
-    /// What to write: a `.mlpackage` or a `.mlmodelc`
+    /// Output: a `.mlpackage` or a `.mlmodelc`
     #[arg(short, long, value_name = "PATH")]
     output: OutputPath,
     /// Wait until all data is on disk

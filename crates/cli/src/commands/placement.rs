@@ -44,7 +44,7 @@ pub(super) fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
     })
 }
 
-/// The plan in a file, the one that the program itself holds, or a forecast.
+/// The plan in a file, the plan in the program itself, or a forecast.
 pub(super) fn plan_of(
     model: &Model,
     file: Option<&Path>,

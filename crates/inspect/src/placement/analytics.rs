@@ -4,7 +4,7 @@ use coremill_mil::ir::{Constant, ConstantData, Op, Program};
 
 use super::plan::{ComputePlan, Device, Estimate, PlannedOperation, Reason};
 
-/// The plan that Core ML noted beside the operations of an `analytics.mil`; `None` if the program has no such notes.
+/// The plan that Core ML noted at the operations of an `analytics.mil`; `None` for programs without notes.
 pub fn recorded(program: &Program) -> Option<ComputePlan> {
     let mut operations = Vec::new();
     let mut times = Vec::new();
@@ -35,7 +35,7 @@ pub fn recorded(program: &Program) -> Option<ComputePlan> {
     Some(ComputePlan::new("", "", operations))
 }
 
-/// What Core ML noted of an operation.
+/// Core ML's note on an operation.
 fn noted(op: &Op, selected: &str, runtimes: &BTreeMap<String, f64>) -> PlannedOperation {
     let mut supported: Vec<_> =
         texts(op, "BackendSupport").iter().filter_map(|name| device(name)).collect();

@@ -10,11 +10,11 @@ use super::path::{Times, cheapest};
 use super::plan::{ComputePlan, Device, Estimate, ForecastNote, PlannedOperation, Reason};
 use super::work::work;
 
-/// What the study found about its cost model.
+/// Accuracy of the study's cost model.
 pub const ACCURACY: &str = "with Core ML's own times, its cost model repeats 440 of 482 plans recorded on M4 with macOS \
                             27.0.1; the times here are scaled from a dozen published ones";
 
-/// What a forecast is for.
+/// Options of a forecast.
 #[derive(Clone, Copy, Debug)]
 pub struct ForecastOptions {
     /// The chip.
@@ -112,7 +112,7 @@ fn of_function(
     operations
 }
 
-/// Sets the device of each operation, and the reason of each one that is not on the Neural Engine.
+/// Sets the device of each operation, and the reason for operations off the Neural Engine.
 fn place(operations: &mut [PlannedOperation], times: &[Times], obstacles: Vec<Option<Obstacle>>) {
     let path = cheapest(times);
     let savings = savings(times, &path);
@@ -139,11 +139,11 @@ fn place(operations: &mut [PlannedOperation], times: &[Times], obstacles: Vec<Op
     }
 }
 
-/// What the Neural Engine would save in a stretch of operations that it runs and that the path leaves on the CPU.
+/// Time that the Neural Engine would save in a stretch of supported operations that the path leaves on the CPU.
 #[derive(Clone, Copy, Default)]
 struct Saving {
     milliseconds: f64,
-    /// Whether the stretch begins the graph, where no engine is left for it.
+    /// Whether the stretch begins the graph, so that no switch precedes it.
     covers_start: bool,
 }
 
@@ -163,7 +163,7 @@ fn savings(times: &[Times], path: &[bool]) -> Vec<Saving> {
     savings
 }
 
-/// Every operation in program order, those of nested blocks after the operation that runs them.
+/// All operations in program order, with nested blocks after the operation that runs them.
 fn in_program_order(function: &Function) -> Vec<(OpId, BlockId)> {
     let ops = |block: BlockId| function.block(block).ops.iter().rev().map(move |&op| (op, block));
     let mut pending: Vec<_> = ops(function.body).collect();

@@ -1,4 +1,4 @@
-//! What keeps an operation off the Neural Engine, whatever it would save.
+//! Obstacles that keep an operation off the Neural Engine, independent of cost.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use coremill_tensor::DType;
 
 use super::plan::Reason;
 
-/// A function with what is known about its values.
+/// A function with the analysis of its values.
 pub(super) struct Context<'a> {
     pub(super) function: &'a Function,
     pub(super) analysis: &'a Analysis,
@@ -26,7 +26,7 @@ pub(super) struct Subject<'a> {
     pub(super) kind: OpKind,
 }
 
-/// What keeps an operation off the Neural Engine.
+/// Obstacle that keeps an operation off the Neural Engine.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Obstacle {
     pub(super) reason: Reason,
@@ -47,7 +47,7 @@ pub(super) fn obstacle(subject: &Subject<'_>) -> Option<Obstacle> {
         .or_else(|| windows(subject))
 }
 
-/// The engines beside the Neural Engine.
+/// Engines other than the Neural Engine.
 pub(super) fn other_engines(subject: &Subject<'_>) -> Vec<Engine> {
     let support = support(subject.kind.name());
     let shrinks = subject.kind == OpKind::Resize && {
@@ -274,7 +274,7 @@ impl<'a> Context<'a> {
         self.ty(value).as_tensor().map(|tensor| tensor.dtype)
     }
 
-    /// The sizes of a tensor, those of enumerated shapes by default; `None` if one is unknown until the model runs.
+    /// Sizes of a tensor, by default of the enumerated shapes; `None` if one is unknown until the model runs.
     pub(super) fn shape(&self, value: ValueId) -> Option<Vec<u64>> {
         let tensor = self.ty(value).as_tensor()?;
         tensor.shape.iter().map(|dim| self.size(dim)).collect()
@@ -355,7 +355,7 @@ impl Subject<'_> {
         shape.iter().map(|&size| size as f64).product()
     }
 
-    /// The sizes of what is bound to a parameter.
+    /// Sizes of the argument of a parameter.
     pub(super) fn operand(&self, parameter: &str) -> Option<Vec<u64>> {
         match self.op.binding(parameter)? {
             Binding::Value(value) => self.shape(*value),
@@ -377,7 +377,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The tensors that it gives, and that it takes at run time.
+    /// Results and run-time operands.
     fn tensors(&self) -> impl Iterator<Item = (ValueId, Option<Vec<u64>>)> {
         let taken = self.op.all_bindings().filter_map(|(_, binding)| match binding {
             Binding::Value(value) if !self.context.is_static(*value) => Some(*value),

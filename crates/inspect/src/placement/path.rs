@@ -11,7 +11,7 @@ pub(super) struct Times {
 }
 
 /// By operation, in program order, whether the cheapest path runs it on the Neural Engine. Of paths of the same cost,
-/// the one that ends on the Neural Engine is taken, which leaves a cast at the end there.
+/// the path that ends on the Neural Engine is chosen, which leaves a final cast there.
 pub(super) fn cheapest(times: &[Times]) -> Vec<bool> {
     // The least cost of the operations so far that ends on the CPU, and on the Neural Engine; and for each operation, whether
     // the one before it was on the Neural Engine on these paths.

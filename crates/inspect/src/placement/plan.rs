@@ -12,7 +12,7 @@ const FORMAT_VERSION: u32 = 1;
 pub struct ComputePlan {
     /// The version of this form.
     pub format_version: u32,
-    /// What a forecast rests on; none if the plan was recorded.
+    /// Basis of a forecast; `None` for a recorded plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastNote>,
     /// The machine that it was recorded on, `Apple M3 Pro` for instance.
@@ -25,7 +25,7 @@ pub struct ComputePlan {
     pub operations: Vec<PlannedOperation>,
 }
 
-/// What a forecast rests on.
+/// Basis of a forecast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastNote {
     /// The chip that it is for.
@@ -44,10 +44,10 @@ pub struct PlannedOperation {
     pub operator: String,
     /// The names of its results.
     pub outputs: Vec<String>,
-    /// The share of the whole cost that Core ML estimates; none for constants.
+    /// Share of the total cost that Core ML estimates; `None` for constants.
     #[serde(default)]
     pub cost: Option<f64>,
-    /// The device that runs it; none for constants.
+    /// Device that runs the operation; `None` for constants.
     #[serde(default)]
     pub preferred: Option<Device>,
     /// The devices that could run it.
@@ -59,7 +59,7 @@ pub struct PlannedOperation {
     /// The reason in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What to change.
+    /// Suggested change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
     /// Estimated times.
@@ -96,7 +96,7 @@ pub enum Reason {
     NotAllowed,
 }
 
-/// What computes models.
+/// Device that runs operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
@@ -106,7 +106,7 @@ pub enum Device {
     Gpu,
     /// The Neural Engine.
     NeuralEngine,
-    /// One that is newer than this crate.
+    /// A device unknown to this crate.
     #[serde(other)]
     Other,
 }

@@ -4,7 +4,7 @@ use coremill_mil::ops::OpKind;
 
 use super::obstacle::Subject;
 
-/// Arithmetic and memory traffic of an operation whose sizes are known. What is unknown counts nothing.
+/// Arithmetic and memory traffic of an operation. Unknown sizes count as zero.
 pub(super) fn work(subject: &Subject<'_>) -> Work {
     let outputs: f64 = subject.op.outputs.iter().map(|&output| subject.elements(output)).sum();
     let operands: f64 = runtime_and_weights(subject.op)

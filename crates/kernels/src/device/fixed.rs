@@ -116,7 +116,7 @@ impl Arithmetic for FixedPoint {
     }
 }
 
-/// Whether no partial sum of a tile can reach the limit, whatever the signs.
+/// Whether no partial sum of a tile can reach the limit, for any signs.
 #[inline(always)]
 fn is_bounded<const ROWS: usize>(
     left: &PackedPanel<'_, ROWS>,

@@ -27,7 +27,7 @@ use crate::{Numerics, Pool};
 /// Writes the product of two matrices plus a bias to a dense row-major matrix, in the arithmetic of a device.
 ///
 /// # Panics
-/// If `numerics` is not that of a device, or a matrix has fewer elements than the extents say.
+/// If `numerics` is not a device's, or a matrix has fewer elements than its extents.
 pub fn multiply(
     numerics: Numerics,
     (pool, isa): (&Pool, Isa),

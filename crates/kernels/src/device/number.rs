@@ -2,13 +2,13 @@
 
 use half::f16;
 
-/// What the Neural Engine takes for infinity: the exponent field 31 is an exponent like any other.
+/// The Neural Engine's infinity: the exponent field 31 is an ordinary exponent.
 pub const INFINITY_AS_NUMBER: f32 = 65536.0;
 
 /// The smallest positive normal number.
 pub(crate) const MIN_NORMAL: f32 = 6.103_515_625e-5;
 
-/// The bits of an `f32` below those of half precision.
+/// Bits of an `f32` below half precision.
 const BELOW_HALF: u32 = 0x1fff;
 
 /// A number as the Neural Engine reads it: infinity is 2¹⁶, NaN is 2¹⁶ times its significand, and −0 is 0.
@@ -61,14 +61,14 @@ pub fn round_all_away(values: &mut [f32]) {
     values.iter_mut().for_each(|value| *value = round_away(*value));
 }
 
-/// Each number as [`read`] gives it; `None` if it changes none.
+/// Applies [`read`] to each number; `None` if nothing changes.
 pub fn read_all(values: &[f32]) -> Option<Vec<f32>> {
     // Without an early end, many are looked at together.
     let special = values.iter().fold(false, |special, &value| special | !is_plain(value));
     special.then(|| values.iter().map(|&value| read(value)).collect())
 }
 
-/// The power of two of a number's exponent; that of zero and of subnormal numbers is 2⁻¹⁴.
+/// Power of two of a number's exponent; 2⁻¹⁴ for zero and subnormal numbers.
 #[inline]
 pub(crate) fn power(value: f32) -> f32 {
     f32::from_bits(value.to_bits() & 0x7f80_0000).max(MIN_NORMAL)

@@ -20,7 +20,7 @@ const BLOCK_COLUMNS: usize = 128;
 
 /// Arithmetic of sums of products.
 pub(super) trait Arithmetic {
-    /// What is known of a panel of the right factor.
+    /// Facts about a panel of the right factor.
     type Panel;
 
     /// An element of a factor as it is packed: itself, and a number that goes with it.

@@ -2,7 +2,7 @@
 //!
 //! The grids and the exact values of most tables were read from programs that Apple's compiler made for the M6. Those of
 //! `gelu` and `silu` hold fitted values that are not published; here they are the least-squares fit on the same grid.
-//! How many bits the interpolation keeps is not known either; here it keeps those of `f32`.
+//! The precision of the interpolation is unknown too; here it is `f32`.
 
 use std::f64::consts::{FRAC_PI_2, LN_2, LOG2_E};
 use std::sync::OnceLock;
@@ -37,7 +37,7 @@ pub enum Function {
     Rsqrt,
     /// 1/m at 0.5, 0.5 + 1/64, ….
     Inverse,
-    /// Fitted values at −4, −3.75, … 4, whichever mode is asked for.
+    /// Fitted values at −4, −3.75, … 4, for all modes.
     Gelu,
     /// Fitted values at −8, −7.5, … 8.
     Silu,
@@ -250,7 +250,7 @@ fn exp2(x: f32) -> f32 {
     tables().exp2.at(x - whole) * 2.0f32.powi(whole as i32)
 }
 
-/// The logarithm; that of zero is what the Neural Engine was seen to give.
+/// Logarithm, with the value of zero that the Neural Engine was observed to return.
 fn log(x: f32) -> f32 {
     const OF_ZERO: f32 = -45440.0;
     match x {
