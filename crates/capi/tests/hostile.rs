@@ -193,7 +193,7 @@ fn options_are_checked() {
         ("cache_dir", "", "must be a directory, got ``"),
         ("threads", "-1", "must be from 0 to 4096, got `-1`"),
         ("threads", "99999999999999999999", "must be from 0 to 4096"),
-        ("precision", "fp16", "must be `fast` or `faithful`, got `fp16`"),
+        ("precision", "fp16", "must be `fast`, `rounded`, `ane` or `coreml-cpu`, got `fp16`"),
         ("colour", "blue", "unknown option `colour`; the options are `compute_unit`, `cache_dir`"),
     ];
     for (key, value, expected) in wrong {
