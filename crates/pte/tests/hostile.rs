@@ -159,6 +159,6 @@ fn what_refers_to_nothing_is_refused() {
     refuse(instruction(Instruction::Move { from: ValueId(0), to: beyond }), "value 1000 of 19");
     refuse(instruction(Instruction::Free(beyond)), "value 1000 of 19");
     refuse(|program| program.plans[0].arenas[1] = 1 << 63, "has no form");
-    refuse(|program| program.named_data[0].alignment = 0, "not a power of two");
+    refuse(|program| program.named_data[0].alignment = 0, "must be a power of two, got 0");
     refuse(|program| program.constants[1] = ByteRope::new(), "constant 1 has 0");
 }

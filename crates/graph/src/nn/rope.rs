@@ -155,6 +155,9 @@ impl Rope {
             let nothing = graph.mistake(message, None, Location::caller());
             return RopeTables::new(nothing, nothing, self.style);
         }
+        if !fits(graph, "a table of rotations", &[positions, rotated / 2]) {
+            return RopeTables::new(graph.nothing(), graph.nothing(), self.style);
+        }
         let (frequencies, factor) = self.frequencies();
         RopeTables::of_frequencies(graph, positions, &frequencies, factor, self.style)
     }

@@ -489,7 +489,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
                 tensor_value(writer, DType::Int8, &[1], 7, &[1]);
             }),
             ModelFile,
-            "stands here twice",
+            "occurs twice",
         ),
     ];
     for (name, bytes, kind, shown) in cases {
