@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
 use coremill_engine::{Array, FeatureSpec, Numerics};
 use coremill_inspect::compare::figures;
+#[cfg(feature = "images")]
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
