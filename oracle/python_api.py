@@ -21,6 +21,7 @@ The docstrings of `coremill`. [The Python package](python.md) introduces it with
 GROUPS = {
     "Conversion": ["convert", "lower", "quantize", "compress"],
     "Models": ["load", "Model", "Session", "Program", "Method"],
+    "Editing": ["edit", "merge"],
     "Inspection": ["check", "compare", "inspect", "extract", "Report", "Comparison"],
     "Exceptions": [
         "Error",

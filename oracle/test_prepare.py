@@ -545,7 +545,7 @@ def test_prepared_programs(name: str, tmp_path: Path, built: None) -> None:
 REFUSED = {
     "expanded": (lambda self, x: x.clone()[:1].expand(3, 6)[0].add_(1), "writes through `expand`"),
     "unfolded": (lambda self, x: x.clone().unfold(1, 2, 2)[0].add_(1), "writes through `aten.unfold.default`"),
-    "set": (lambda self, x: x.clone().set_(x + 1) * 2, "another storage"),
+    "set": (lambda self, x: x.clone().set_(x + 1) * 2, "replaces the storage"),
 }
 
 

@@ -113,9 +113,8 @@ class Model:
         self,
         function: Optional[str] = None,
         *,
-        numerics: Optional[str] = None,
+        numerics: str = "fast",
         threads: int = 0,
-        precision: Optional[str] = None,
     ) -> Session: ...
     def inspect(self) -> Report: ...
     def check(self) -> Report: ...
@@ -150,9 +149,8 @@ class Program:
         name: Optional[str] = None,
         *,
         threads: int = 0,
-        numerics: Optional[str] = None,
+        numerics: str = "fast",
         data: Sequence[_Path] = ...,
-        faithful: bool = False,
     ) -> Method: ...
     def extract(self, directory: _Path, *, sync: bool = False) -> list[Any]: ...
     def inspect(self) -> Report: ...

@@ -29,7 +29,7 @@ def agrees_with_torch(model: _native.Model, example: tuple[list, list], bound: f
 
     inputs = {feature["name"]: array for feature, array in zip(function["inputs"], example[0])}
     try:
-        found = model.session(precision="faithful").predict(inputs)
+        found = model.session(numerics="rounded").predict(inputs)
     except _errors.RunError:
         return False
     expected = {}
