@@ -344,7 +344,7 @@ def test_recorded_plan_replaces_the_estimate(
     (tmp_path / "other.json").write_text(json.dumps(other))
     assert "of another model" in refused(folder / "layers.mlpackage", tmp_path / "other.json")
     (tmp_path / "odd.json").write_text("{}")
-    assert "no compute plan" in refused(folder / "layers.mlpackage", tmp_path / "odd.json")
+    assert "not a compute plan" in refused(folder / "layers.mlpackage", tmp_path / "odd.json")
     assert "ExecuTorch program" in refused(folder / "parts.pte", folder / "plan.json")
 
 
