@@ -360,7 +360,7 @@ def test_errors_come_first(trained: tuple, coremill_fails: Command, tmp_path: Pa
 
     static = ["--recipe", "int8-static"]
     assert "samples are needed" in told(*static)
-    assert "`--effort 2` rounds weights" in told("--recipe", "int4-per-group", "--effort", "2")
+    assert "`--effort 2` uses them to round weights" in told("--recipe", "int4-per-group", "--effort", "2")
     assert "the recipe needs iOS17" in told(*static, "--target", "ios16")
     assert "--target ios18" in told("--recipe", "int4-per-group", "--target", "ios17")
     assert "quantizes nothing in `encoder`" in told(*static, "--keep", "encoder")
