@@ -3,7 +3,6 @@ use std::str::FromStr;
 
 use coremill::edit::{self, Edit, ShapeEdit};
 use coremill_mil::model::Metadata;
-use coremill_mil::text::Dialect;
 
 use super::convert::shapes::InputShapes;
 use super::edits::{Assignment, InterfaceArgs};
@@ -97,14 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // What the text says is no longer what the model is.
     opened.source = None;
     let verified = super::verify(&opened)?;
-    if output.extension().is_some_and(|extension| extension == "mil") {
-        let program = super::with_shapes(&opened.model)?;
-        super::warn_of_text(&opened.model, &program);
-        coremill::save_text(output, &program, Dialect::default())
-    } else {
-        coremill::save(output, &verified, &coremill::SaveOptions { durable: args.sync })
-    }
-    .map_err(|error| super::failure(&error))
+    super::save(output, &opened, &verified, args.sync)
 }
 
 fn edits(args: &Args) -> Result<Vec<Edit>, Failure> {

@@ -36,6 +36,7 @@ use coremill::{FileKind, Model, OpenedModel, Verified};
 use coremill_compiler::Options;
 use coremill_mil::ir::Program;
 use coremill_mil::model::shapes;
+use coremill_mil::text::Dialect;
 use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_pt2::ExportedProgram;
 
@@ -80,6 +81,23 @@ fn verify(opened: &OpenedModel) -> Result<Verified<'_>, Failure> {
         output::tell(&opened.render(&report, &options));
         Failure::already_reported()
     })
+}
+
+/// Writes a model in the format of the path's extension.
+fn save(
+    output: &Path,
+    opened: &OpenedModel,
+    verified: &Verified<'_>,
+    durable: bool,
+) -> Result<(), Failure> {
+    if output.extension().is_some_and(|extension| extension == "mil") {
+        let program = with_shapes(&opened.model)?;
+        warn_of_text(&opened.model, &program);
+        coremill::save_text(output, &program, Dialect::default())
+    } else {
+        coremill::save(output, verified, &coremill::SaveOptions { durable })
+    }
+    .map_err(|error| failure(&error))
 }
 
 /// Parses a number of threads.

@@ -7,7 +7,7 @@ use coremill::convert::{self as library, NumericsReport};
 use coremill_compiler::{Options, TargetRequirements};
 
 use super::report::ConvertedModel;
-use super::{Args, Stop, of, read, sound, stop, wide, write};
+use super::{Args, Stop, of, read, sound, stop, wide};
 use crate::output::Failure;
 use crate::progress::Progress;
 
@@ -103,7 +103,7 @@ pub(super) fn convert(
     );
     let verified = sound(&path, &opened)?;
     progress.stage(format!("writing {}", output.display()));
-    write(args, output, &opened, &verified)?;
+    crate::commands::save(output, &opened, &verified, args.sync)?;
     drop(progress);
     Ok(ConvertedModel {
         path,

@@ -21,7 +21,6 @@ use coremill::precision::Output;
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options, Precision, States};
 use coremill_io::unsupported_extension;
 use coremill_mil::model::Metadata;
-use coremill_mil::text::Dialect;
 use coremill_mil::verify::{RenderOptions, Severity, Verified};
 use coremill_pt2::ExportedProgram;
 
@@ -344,7 +343,7 @@ fn convert(
         .map_err(|error| of(path, &error.into()))?;
     let edited = coremill::OpenedModel::made(edited, output);
     progress.stage(format!("writing {}", output.display()));
-    write(args, output, &edited, &sound(path, &edited)?)?;
+    super::save(output, &edited, &sound(path, &edited)?, args.sync)?;
     let elapsed = start.elapsed();
 
     let mut agreement: Option<NumericsReport> = None;
@@ -380,23 +379,6 @@ fn convert(
         agreement,
         unverified,
     })
-}
-
-/// Writes a model in the format of the path's extension.
-fn write(
-    args: &Args,
-    output: &Path,
-    opened: &coremill::OpenedModel,
-    verified: &Verified<'_>,
-) -> Result<(), Failure> {
-    if output.extension().is_some_and(|extension| extension == "mil") {
-        let program = super::with_shapes(&opened.model)?;
-        super::warn_of_text(&opened.model, &program);
-        coremill::save_text(output, &program, Dialect::default())
-    } else {
-        coremill::save(output, verified, &coremill::SaveOptions { durable: args.sync })
-    }
-    .map_err(|error| super::failure(&error))
 }
 
 /// The operations of an fp16 model that compute in fp32.
