@@ -77,11 +77,8 @@ impl From<coremill_graph::Error> for Error {
             Kind::Options => ErrorKind::Argument,
             _ => ErrorKind::Run,
         };
-        let detail = ErrorDetail {
-            hint: error.hint().map(str::to_owned),
-            ..ErrorDetail::new(error.to_string())
-        };
-        Error { kind, detail: detail.with_source(error) }
+        let hint = error.hint().map(str::to_owned);
+        Error { kind, detail: ErrorDetail::of_source(error, hint) }
     }
 }
 
