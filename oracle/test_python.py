@@ -340,6 +340,11 @@ def test_models_are_verified_against_torch() -> None:
     doubled = _verify.torch_example(Doubled(form))
     with pytest.raises(coremill.VerificationError, match="is not as in torch: is 5.00e-01 off"):
         _verify.agrees_with_torch(model, doubled, 1e-2)
+    # 40,000 is in the range of fp16, but not of the sums of the Neural Engine.
+    large = program(Sum(), torch.full((1, 64), 625.0))
+    coremill.convert(large, verify=True)
+    with pytest.raises(coremill.VerificationError, match="not finite"):
+        coremill.convert(large, verify=True, numerics="ane")
     counting = program(Counter(), torch.ones(2, 3))
     assert _verify.torch_example(counting) is None
     assert not any(tensor.any() for tensor in counting.state_dict.values()), "the program's buffer is as before"
@@ -352,6 +357,11 @@ def test_models_are_verified_against_torch() -> None:
 class InPlace(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mul_(2) + 1
+
+
+class Sum(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, torch.ones(1, 64))
 
 
 class Noise(nn.Module):

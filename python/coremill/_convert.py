@@ -135,7 +135,7 @@ def convert(
             return converted(paths, verify)
         model = converted(paths, False)
         bound = BOUND if verify is True else float(verify)
-        return model if agrees_with_torch(model, example, bound) else converted(paths, verify)
+        return model if agrees_with_torch(model, example, bound, numerics) else converted(paths, verify)
 
 
 def lower(

@@ -17,7 +17,9 @@ HINT = (
 )
 
 
-def agrees_with_torch(model: _native.Model, example: tuple[list, list], bound: float) -> bool:
+def agrees_with_torch(
+    model: _native.Model, example: tuple[list, list], bound: float, numerics: str = "rounded"
+) -> bool:
     """Compares a model with the inputs and outputs that `torch_example` returned.
 
     Returns `False` if the model's inputs and outputs are not the same tensors. Raises `VerificationError` if an output is off.
@@ -29,7 +31,7 @@ def agrees_with_torch(model: _native.Model, example: tuple[list, list], bound: f
 
     inputs = {feature["name"]: array for feature, array in zip(function["inputs"], example[0])}
     try:
-        found = model.session(numerics="rounded").predict(inputs)
+        found = model.session(numerics=numerics).predict(inputs)
     except _errors.RunError:
         return False
     expected = {}
