@@ -11,10 +11,10 @@ const PAGE: &str = "docs/devices.md";
 const BEGIN: &str = "<!-- tables -->\n";
 const END: &str = "<!-- end of tables -->";
 
-/// What to do with the page.
+/// Arguments of the command.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Write nothing; fail if the page is not what would be written
+    /// Write nothing; fail if the page is out of date
     #[arg(long)]
     check: bool,
 }

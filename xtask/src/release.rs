@@ -16,7 +16,7 @@ const MAX_PACKAGE_BYTES: u64 = 10 << 20;
 /// The sections of a version in the changelog.
 const SECTIONS: [&str; 3] = ["### Added", "### Changed", "### Fixed"];
 
-/// What to build.
+/// Arguments of the command.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Publish nothing; required, because a person publishes

@@ -1,4 +1,4 @@
-//! A small model in its files: reading, converting, generating, and what is refused.
+//! A small model in files: reading, conversion, generation and errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};

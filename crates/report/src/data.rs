@@ -90,7 +90,7 @@ pub struct Model {
     pub functions: Vec<Function>,
     /// Weights of the model, largest first.
     pub weights: Vec<Weight>,
-    /// The machine whose compute plan gives the devices; `None` if a forecast does.
+    /// Machine of the compute plan that the devices come from; `None` for a forecast.
     pub planned: Option<String>,
     /// The chip of the forecast; `None` if a plan replaces it.
     pub forecast: Option<String>,

@@ -90,7 +90,7 @@ impl Report {
         self.data.findings.push(finding);
     }
 
-    /// Adds a model with its diagnostics and a forecast of where its operations run; gives its position.
+    /// Adds a model with its diagnostics and a forecast of where its operations run; returns its position.
     ///
     /// `calls` maps values to the calls of the PyTorch program that the model was converted from.
     pub fn add_model(&mut self, name: &str, model: &Model, calls: Option<&SourceMap>) -> usize {

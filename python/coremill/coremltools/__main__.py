@@ -19,7 +19,7 @@ example: python -m coremill.coremltools convert_model.py"""
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Runs the script or module on the command line."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
@@ -33,7 +33,7 @@ def main() -> None:
     name = arguments[1] if is_module else arguments[0]
     sys.argv = arguments[1:] if is_module else arguments
     if is_module:
-        # As `python -m` does: what is run may import what lies here.
+        # Like `python -m`, allows imports from the current directory.
         sys.path.insert(0, os.getcwd())
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     elif os.path.exists(name):

@@ -17,7 +17,7 @@ _OURS = __name__.rpartition(".")[0]
 
 
 class _Finder:
-    """Finds our module where one of theirs is asked for."""
+    """Finds our module when one of theirs is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -46,7 +46,7 @@ class _Finder:
 
 
 class _Loader:
-    """Gives our module, which then has two names."""
+    """Returns our module, which then has two names."""
 
     def __init__(self, ours: str) -> None:
         self._ours = ours

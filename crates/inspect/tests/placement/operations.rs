@@ -14,7 +14,7 @@ const INPUTS: &str = "tensor<fp16, [1, 8, 16, 16]> x, tensor<fp16, [1, 8, 16, 16
                       tensor<int32, [4]> i, tensor<int32, [1, 8, 16, 16]> n, tensor<int32, [2, 2]> pairs, \
                       tensor<fp32, [1, 8, 16, 16]> single";
 
-/// What the Neural Engine of an M4 runs.
+/// Operations that the Neural Engine of an M4 runs.
 const ALWAYS: &str = "
 relu(x = x)
 relu(x = one)
@@ -104,7 +104,7 @@ cast(x = x, dtype = string(\"fp32\"))
 topk(x = x, k = int32(4), axis = int32(-1), ascending = bool(false), sort = bool(true), return_indices = bool(true), output_indices_dtype = string(\"int32\"))
 ";
 
-/// What no Neural Engine runs, each with the reason.
+/// Operations that no Neural Engine runs, each with the reason.
 const NEVER: &str = "
 int32 add(x = n, y = n)
 int32 mul(x = n, y = n)

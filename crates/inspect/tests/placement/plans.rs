@@ -1,4 +1,4 @@
-//! Recorded plans, and what forecasts say.
+//! Recorded plans and forecasts.
 
 use coremill_inspect::placement::{
     ComputePlan, Device, ForecastOptions, Reason, forecast, recorded,

@@ -23,7 +23,7 @@ pub(super) trait Arithmetic {
     /// Facts about a panel of the right factor.
     type Panel;
 
-    /// An element of a factor as it is packed: itself, and a number that goes with it.
+    /// A packed element of a factor: the element and an auxiliary number.
     fn pack(value: f32, is_left: bool) -> [f32; 2];
 
     /// Looks at a packed panel.

@@ -15,7 +15,7 @@ impl Noise {
         self.0
     }
 
-    /// A half-precision number whose exponent lies in a range.
+    /// A half-precision number with an exponent in a range.
     fn half(&mut self, exponents: std::ops::Range<u64>) -> f32 {
         let bits = self.next();
         let exponent = exponents.start + bits % (exponents.end - exponents.start);

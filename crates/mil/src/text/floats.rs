@@ -75,7 +75,7 @@ impl Format {
     }
 }
 
-/// Appends the number with encoding `bits` in `dtype`. Appends nothing if `dtype` is not a float type.
+/// Appends the number with encoding `bits` in `dtype`. Other types than floats append no text.
 pub(super) fn write(out: &mut String, dtype: DType, bits: u64) {
     let Some(format) = Format::of(dtype) else { return };
     let mantissa = bits & format.mantissa_mask();

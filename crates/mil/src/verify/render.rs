@@ -31,7 +31,7 @@ impl Default for RenderOptions {
 
 impl Report {
     /// Renders the report for users: the diagnostics of each function with the line of the program, and a
-    /// summary. The lines are those of [`text::print`]; [`Report::render_in`] shows lines of another text.
+    /// summary. Lines come from [`text::print`]; [`Report::render_in`] shows lines of another text.
     pub fn render(&self, program: &Program, options: &RenderOptions) -> String {
         let located = self.diagnostics.iter().any(|found| found.location.function.is_some());
         let shown = located && !self.is_unprintable && size_of_text(program) <= MAX_PRINTED_BYTES;

@@ -4,7 +4,7 @@ use rlx_ir::Graph;
 
 use crate::Result;
 
-/// How a graph runs. Without functions of the caller, coremill makes one package of it or rejects it.
+/// Execution of a graph. Without functions of the caller, coremill makes one package of it or rejects it.
 #[derive(Clone, Debug)]
 pub enum ExecutionPlan {
     MilOnly,
