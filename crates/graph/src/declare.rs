@@ -277,7 +277,7 @@ impl Graph {
             (format!("the {what} has no name"), "give it a name")
         } else if !accepted {
             let hint =
-                "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
+                "use letters, digits and `_`, start with a letter or `_`, and avoid type names";
             (format!("{what} `{name}`: Core ML does not accept this name"), hint)
         } else if !self.state.borrow_mut().taken.insert(key) {
             let hint = "use distinct names for inputs, parameters, states and outputs";

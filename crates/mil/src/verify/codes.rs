@@ -52,189 +52,189 @@ codes! {
         "add a function";
     Error DuplicateFunction "duplicate-function":
         "two functions have the same name",
-        "callers choose functions by name",
+        "callers select functions by name",
         "rename one of them";
     Error InvalidName "invalid-name":
-        "a name is not an identifier, or a reserved word",
-        "Core ML writes the program as text when it compiles it, and refuses to read that text back",
-        "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
+        "a name is a reserved word or not an identifier",
+        "Core ML's compiler writes the program as text and rejects that text when it loads the model",
+        "use letters, digits and `_`, start with a letter or `_`, and avoid type names";
     Error DuplicateName "duplicate-name":
-        "two values that can be seen in one place have the same name",
+        "two values in the same scope have the same name",
         "the model file refers to values by name",
         "rename one of them";
     Error DanglingId "dangling-id":
-        "the function refers to a value, operation or block that it does not hold",
-        "the program was put together wrongly",
-        "take ids only from the function that they are used in";
+        "the function refers to a value, operation or block that it does not contain",
+        "the program was built incorrectly",
+        "use ids only in the function that created them";
     Error SharedBlock "shared-block":
-        "a block is run by two operations, or by one inside itself",
+        "a block belongs to two operations, or to an operation inside itself",
         "blocks form a tree",
-        "give each operation blocks of its own";
+        "create separate blocks for each operation";
     Error SharedOp "shared-op":
-        "an operation stands in two places",
-        "each operation runs once each time its block runs",
+        "an operation appears twice",
+        "an operation has one position in one block",
         "add a second operation";
     Error MisplacedValue "misplaced-value":
-        "a value says that it comes from elsewhere than where it is defined",
+        "a value's recorded definition does not match its position in the program",
         "each value has one definition",
-        "let each block input and each output of an operation be a value of its own";
+        "create a separate value for each block input and each operation output";
     Error DeepNesting "deep-nesting":
-        "blocks nest too deep",
-        "readers of programs work their way down with limited stacks",
+        "blocks are nested too deeply",
+        "readers of programs recurse with a limited stack",
         "flatten the control flow";
     Error UndefinedValue "undefined-value":
         "a value is used before it is defined, or outside the block that defines it",
-        "operations run in order, and blocks see only what stands around them",
-        "define the value before, or pass it out of its block as an output";
+        "operations run in order, and a block sees only values of its enclosing blocks",
+        "define the value earlier, or return it from its block as an output";
     Error NoOutputs "no-outputs":
-        "a function gives nothing",
-        "Core ML requires an output",
-        "add what the function computes to its outputs";
+        "a function has no outputs",
+        "Core ML requires at least one output",
+        "add a result to the function's outputs";
     Error UnknownOperator "unknown-operator":
         "the operation is unknown",
-        "Core ML knows the operations of its opsets, and nothing here can tell what another one gives",
-        "replace it by operations that MIL has; custom layers and operations of later releases cannot be verified";
+        "Core ML accepts only operations of its opsets, and the result types of other operations cannot be inferred",
+        "replace it with MIL operations; custom layers and operations of later releases cannot be verified";
     Error OperatorTooNew "operator-too-new":
-        "the operation came with a later opset than the function's",
+        "the operation requires a later opset than the function's",
         "Core ML looks operations up in the opset that the function declares",
         "raise the function's opset and the model's specification version, or use older operations";
     // Types.
     Error InvalidOperation "invalid-operation":
-        "an operation cannot stand with these arguments",
-        "its definition, as Core ML's compiler knows it, does not accept them";
+        "the operation does not support these arguments",
+        "Core ML's compiler rejects arguments that violate the operation's definition";
     Error TypeMismatch "type-mismatch":
-        "a value is declared with another type than it has",
-        "Core ML infers types again when it compiles, and refuses programs that declare others",
-        "declare the type that the operation gives";
+        "a value's declared type differs from its inferred type",
+        "Core ML infers types again when it compiles a model and rejects a mismatch",
+        "declare the inferred type";
     Error RankLimit "rank-limit":
         "a tensor has more than five dimensions",
-        "Core ML refuses such tensors, except among the operands of compressed constants",
-        "reshape so that dimensions merge";
+        "Core ML rejects such tensors, except as operands of compressed constants",
+        "reshape to merge dimensions";
     // Constants and weights.
     Error ConstantSize "constant-size":
-        "a constant does not hold just the elements that its type declares",
-        "Core ML reads past the end, or refuses it",
-        "state as many elements as the shape has";
+        "the number of elements of a constant differs from its declared shape",
+        "Core ML reads past the end or rejects the model",
+        "store exactly the number of elements of the shape";
     Error ConstantType "constant-type":
-        "a constant's type is not one that its value could have",
-        "only types of fixed shape have a known number of elements",
-        "declare the type of the value that is stated";
+        "a constant's type does not fit its value",
+        "only types with a fixed shape have a known number of elements",
+        "declare the type of the stored value";
     Error WeightMissing "weight-missing":
-        "a weight file, or a place in it, that the program refers to was not found",
+        "a weight file is missing, or does not contain an offset that the program refers to",
         "the constant has no value",
-        "put the weight file back beside the model";
+        "restore the weight file next to the model";
     Error WeightType "weight-type":
-        "a weight file holds elements of a type that it cannot",
-        "weight files have no code for `bool`, `string`, `fp64`, `int64` and `uint64`",
-        "state the value inside the program";
+        "a weight file cannot store the element type",
+        "the format of weight files does not define `bool`, `string`, `fp64`, `int64` and `uint64`",
+        "store the value inside the program";
     // The interface of a function.
     Error ScalarInput "scalar-input":
         "an input is a scalar",
-        "Core ML passes arrays, and refuses rank 0",
+        "Core ML passes arrays and rejects rank 0",
         "declare it as a tensor of shape [1]";
     Error PassedThrough "passed-through":
         "an input is returned as an output",
-        "Core ML refuses outputs that nothing computes",
-        "put an `identity` in between";
+        "Core ML rejects outputs that no operation computes",
+        "insert an `identity`";
     Error DuplicateOutput "duplicate-output":
         "a value is returned twice",
-        "outputs are told apart by the names of their values",
-        "put an `identity` behind one of them";
+        "outputs are identified by the names of their values",
+        "insert an `identity` after one of them";
     Error UnusedInput "unused-input":
-        "nothing uses an input",
-        "Core ML refuses inputs without a use",
+        "an input is unused",
+        "Core ML rejects unused inputs",
         "remove the input, or pass it to an `identity`";
     Error NoInputs "no-inputs":
-        "a function takes nothing, before iOS18",
-        "older releases refuse functions without inputs",
+        "a function without inputs targets a release before iOS18",
+        "releases before iOS18 reject functions without inputs",
         "target iOS18, or add an input";
     Error InterfaceType "interface-type":
-        "an input or output has a type that callers cannot pass or get",
+        "an input or output has a type that callers cannot pass or read",
         "Core ML passes `fp32` and `int32` arrays, `fp16` from iOS16 and `int8` from iOS26 on, and the labels of classifiers",
-        "cast it at the edge of the function";
+        "insert a `cast` at the input or output";
     Error StateType "state-type":
-        "a state is not a `fp16` tensor of fixed shape",
-        "Core ML keeps states in buffers of fixed size, in `fp16` only",
-        "declare the state as `fp16` with a fixed shape, and cast what is read from it";
+        "a state is not an `fp16` tensor of fixed shape",
+        "Core ML stores states in `fp16` buffers of fixed size",
+        "declare the state as `fp16` with a fixed shape, and cast the values read from it";
     Error StateTooNew "state-too-new":
-        "a state before iOS18",
-        "older releases do not know states",
-        "target iOS18, or pass the buffer in and out";
+        "a model with states targets a release before iOS18",
+        "releases before iOS18 do not support states",
+        "target iOS18, or pass the buffer as an input and an output";
     // The model around the program.
     Error OpsetTooNew "opset-too-new":
-        "a function's opset came with a later release than the model's specification version",
-        "an older release would try to load the model and fail on its operations",
+        "a function's opset requires a later specification version than the model's",
+        "an older release would load the model and fail on its operations",
         "raise the specification version";
     Error SpecificationVersion "specification-version":
-        "the specification version has no ML Programs, or is not known",
-        "ML Programs came with version 6",
-        "state the version that the function's opset needs";
+        "the specification version is unknown or does not support ML Programs",
+        "ML Programs require version 6 or later",
+        "set the version that the function's opset requires";
     Error FunctionsTooNew "functions-too-new":
-        "more than one function before iOS18",
-        "older releases run the function `main` and know no others",
+        "a model with several functions targets a release before iOS18",
+        "releases before iOS18 run only the function `main`",
         "target iOS18, or write a model for each function";
     Error DefaultFunction "default-function":
         "the default function is not in the program",
-        "callers who name no function get this one",
-        "name a function that the program has";
+        "Core ML runs this function unless the caller selects another",
+        "set it to a function of the program";
     Error DescriptionFunction "description-function":
-        "the description and the program have different functions",
-        "Core ML tells callers what the description says, and runs what the program has",
-        "describe each function of the program once";
+        "the functions of the description and of the program differ",
+        "callers see the functions of the description, and Core ML runs the functions of the program",
+        "describe each function of the program exactly once";
     Error FeatureMissing "feature-missing":
         "the description lacks an input, output or state of the function",
         "Core ML binds features by name",
         "describe it";
     Error FeatureUnknown "feature-unknown":
-        "the description has an input, output or state that the function has not",
+        "the description has an input, output or state that the function lacks",
         "Core ML binds features by name",
-        "remove the feature, or rename it after the value in the program";
+        "remove the feature, or give it the name of the value in the program";
     Error FeatureDuplicate "feature-duplicate":
         "two features of a function have the same name",
         "Core ML binds features by name",
         "rename one of them";
     Error FeatureType "feature-type":
         "the description and the function disagree on a type or a shape",
-        "Core ML refuses the model when it is loaded, or when it runs",
-        "describe the type that the function declares";
+        "Core ML rejects the model when it loads or runs it",
+        "describe the type declared by the function";
     Error FeatureShape "feature-shape":
-        "the shapes that a feature may have contradict each other",
-        "Core ML checks what callers pass against them",
-        "let the default shape lie within the bounds, or among the enumerated shapes";
+        "the default shape and the allowed shapes of a feature contradict each other",
+        "Core ML checks the shapes of passed arrays against the description",
+        "choose a default shape within the bounds or among the enumerated shapes";
     Error FeatureDefault "feature-default":
-        "an optional input without a default value, or a default value that its type cannot hold",
-        "Core ML needs a value where the caller passes none",
-        "give a default value of the input's type, or make the input required";
+        "an optional input has no default value, or a default value outside the range of its type",
+        "Core ML uses the default value if the caller omits the input",
+        "set a default value of the input's type, or make the input required";
     Error EnumeratedTooNew "enumerated-too-new":
-        "enumerated shapes on more than one input before iOS18",
-        "older releases refuse this",
+        "several inputs with enumerated shapes target a release before iOS18",
+        "releases before iOS18 support enumerated shapes on one input only",
         "target iOS18, or enumerate the shapes of one input";
     Error Classifier "classifier":
-        "the description of a classifier does not match what `classify` gives",
-        "callers look the label up by the names in the description",
-        "name the outputs of `classify` as predicted feature and predicted probabilities";
+        "the description of a classifier does not match the outputs of `classify`",
+        "callers read the label by the names in the description",
+        "set the predicted feature and predicted probabilities to the outputs of `classify`";
 
     // Warnings: questionable programs.
     Warning DuplicateOpName "duplicate-op-name":
         "two operations of a function have the same attribute `name`",
-        "tools that refer to operations by name take one for the other",
+        "tools identify operations by name",
         "rename one of them";
     Warning UnknownAttribute "unknown-attribute":
-        "an attribute that MIL does not define",
-        "other readers refuse it",
+        "MIL does not define the attribute",
+        "other readers reject it",
         "remove the attribute";
     Warning ScalarOutput "scalar-output":
         "an output is a scalar",
-        "releases differ in the shape that callers get, and some refuse rank 0",
+        "the shape that callers receive differs between releases, and some reject rank 0",
         "return a tensor of shape [1]";
     Warning UnusedWeight "unused-weight":
-        "nothing uses a weight",
-        "the package is larger than it needs to be",
+        "a weight is unused",
+        "the package is larger than necessary",
         "remove the constant";
     // Warnings: operations that leave the Neural Engine.
     Warning RangedDimension "ranged-dimension":
         "an input has a dimension with a range",
-        "the Neural Engine wants fixed or enumerated shapes; a range sends the model to CPU or GPU",
+        "the Neural Engine requires fixed or enumerated shapes; a range moves the model to the CPU or GPU",
         "enumerate the shapes, or fix them";
     Warning HighRank "high-rank":
         "operations compute on tensors with five dimensions",
@@ -258,32 +258,32 @@ codes! {
         "state the size, or use `slice_by_index` with `end_mask`";
     Warning DataDependentShape "data-dependent-shape":
         "the shape of a value depends on data",
-        "nothing behind it can be planned ahead or run on the Neural Engine, and such programs are reported to crash",
+        "later operations cannot be planned ahead or run on the Neural Engine, and such programs are reported to crash",
         "use masks of fixed shape";
     Warning Loop "loop":
         "a loop inside the program",
-        "loops are reported to stay off the Neural Engine, and where the compiler unrolls them it takes time that grows faster than the trip count",
+        "loops are reported to stay off the Neural Engine; if the compiler unrolls them, compile time grows faster than the trip count",
         "let the caller loop, with states between the calls";
     // Warnings: known bugs of Core ML's engines.
     Warning WideKernel "wide-kernel":
         "a convolution kernel spans more than 64 elements",
-        "two-dimensional kernels of such extent are reported to give wrong values without a word",
+        "two-dimensional kernels of this size are reported to produce wrong values silently",
         "split the kernel, or compute the convolution as a `matmul`";
     Warning NegativeIndices "negative-indices":
         "`gather` or `scatter` with negative indices from iOS17 on",
-        "from iOS17 on they do not count from the end any more",
+        "from iOS17 on they no longer count from the end",
         "add the dimension to negative indices";
     Warning HalfAttention "half-attention":
         "`scaled_dot_product_attention` in `fp16`",
-        "on the Neural Engine of iOS 26 and macOS 26.1 it is reported to give infinities or NaN",
+        "the Neural Engine of iOS 26 and macOS 26.1 is reported to produce infinities or NaN",
         "decompose it into `matmul`, `softmax`, `matmul`, or test on these releases";
     Warning AttentionBatch "attention-batch":
         "`scaled_dot_product_attention` over a batch of ten or more",
-        "on the GPU it is reported to give wrong values",
+        "the GPU is reported to produce wrong values",
         "decompose it, or split the batch";
     Warning StateAlignment "state-alignment":
         "the last dimension of a state is not a multiple of 32",
-        "the Neural Engine wants rows of such lengths",
+        "the Neural Engine requires rows whose length is a multiple of 32",
         "pad the last dimension to a multiple of 32";
     Warning SliceReshape "slice-reshape":
         "`reshape` of a slice that does not begin at the start of the last axis",
@@ -291,7 +291,7 @@ codes! {
         "transpose first, or slice after the reshape";
     Warning TransposedReduction "transposed-reduction":
         "a reduction between two transposes",
-        "the CPU engine is reported to give wrong sums or to crash",
+        "the CPU engine is reported to produce wrong sums or to crash",
         "fold the permutation into the axes of the reduction";
     Warning UnfoldedBatchNorm "unfolded-batch-norm":
         "a convolution followed by `sub`, division, `mul` and `add`",
@@ -300,7 +300,7 @@ codes! {
     // Warnings: numbers outside the range of fp16.
     Warning NonFinite "non-finite":
         "an `fp16` constant holds infinities or NaN",
-        "masks of the smallest `fp32` become -inf in `fp16`, and rows that are masked as a whole become NaN",
+        "masks with the smallest `fp32` become -inf in `fp16`, and fully masked rows become NaN",
         "clamp to -65504 and 65504 before casting";
     Warning HalfOverflow "half-overflow":
         "a constant outside the range of `fp16` is cast to it",
@@ -308,11 +308,11 @@ codes! {
         "clamp to -65504 and 65504 before casting";
     Warning VanishingEpsilon "vanishing-epsilon":
         "an epsilon rounds to zero in `fp16`",
-        "what it guards against, a division by zero or the logarithm of zero, happens",
+        "the division by zero or the logarithm of zero that it should prevent occurs",
         "use an epsilon of at least 6e-8";
     Warning SquareOverflow "square-overflow":
         "the mean or sum of squares in `fp16`",
-        "squares overflow from 256 on; norms written so are a common cause of infinities",
+        "squares overflow from 256 on; such norms are a common cause of infinities",
         "scale before squaring, or compute the norm in `fp32`";
     Warning HalfIndices "half-indices":
         "indices that went through `fp16`",
