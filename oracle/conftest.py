@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oracle.served import Runtime
+from oracle.support.served import Runtime
 from oracle.zoo.generate import ensure
 from oracle.zoo.table import ENTRIES
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy
 
-from oracle.conversion import KIND_TOLERANCE, largest_error
-from oracle.distance import Mismatch
-from oracle.programs import loads_in_coremltools
+from oracle.checkers.conversion import KIND_TOLERANCE, largest_error
+from oracle.checkers.programs import loads_in_coremltools
+from oracle.support.distance import Mismatch
 
 from .case import Case
 from .make import made

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from executorch.runtime import Runtime
 
-from oracle.arrays import array
+from oracle.support.arrays import array
 
 from .outside import exported, judge
 

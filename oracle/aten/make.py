@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from oracle.arrays import array, tensors_of
+from oracle.support.arrays import array, tensors_of
 
 from . import FAMILIES
 from .case import Case, restart

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy
 
-from oracle.distance import distance, strain
+from oracle.support.distance import distance, strain
 
 from . import FAMILIES
 from .case import Case

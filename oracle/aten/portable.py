@@ -17,8 +17,8 @@ import executorch.exir.passes.dim_order_ops_registry
 import executorch.exir.passes.executorch_prim_ops_registry  # noqa: F401
 import torch
 
-from oracle.arrays import array, tensors_of
-from oracle.interpret import Interpreter
+from oracle.checkers.interpret import Interpreter
+from oracle.support.arrays import array, tensors_of
 
 from .outside import Exported, exported, judge
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from oracle.distance import distance
+from oracle.support.distance import distance
 
 ROWS, COLUMNS = 3, 4
 STEPS = 3

@@ -35,7 +35,7 @@ from executorch.runtime import Runtime, Verification
 from torch import nn
 from torch.export import Dim
 
-from oracle.distance import distance
+from oracle.support.distance import distance
 
 CASES: dict[str, Callable[[], None]] = {}
 #: Maximum difference of the two paths relative to the largest element: both compute in fp16, in different orders.
@@ -623,7 +623,7 @@ def weights_that_change() -> None:
 
 def zoo(archive: Path) -> Callable[[], None]:
     """An export of the zoo, both ways."""
-    from oracle.lowering import recorded
+    from oracle.checkers.lowering import recorded
     from oracle.zoo.peer.worker import import_structures
 
     def check() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from oracle.distance import distance, within
+from oracle.support.distance import distance, within
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "executorch-python.md"

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from oracle.lowering import EDGES, compare, recorded, taken
-from oracle.peer_programs import allowed, own
+from oracle.checkers.lowering import EDGES, compare, recorded, taken
+from oracle.checkers.peer_programs import allowed, own
 from oracle.zoo.peer.worker import import_structures
 
 PEER = Path(__file__).parents[1] / "zoo" / "peer_pte.json"

@@ -3,7 +3,7 @@
 How it works
     Each family of operations has a module here that yields cases. `python -m oracle.engine` writes them to
     `crates/engine/tests/cases/FAMILY.jsonl`, one line per case: a program as MIL text, inputs, and expected outputs. The
-    Rust test `crates/engine/tests/cases.rs` runs each case in several ways. `oracle/test_engine_cases.py` checks that the
+    Rust test `crates/engine/tests/cases.rs` runs each case in several ways. `oracle/tests/test_engine_cases.py` checks that the
     files are up to date.
 
 How to add a family

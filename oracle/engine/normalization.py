@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from oracle.distance import within
+from oracle.support.distance import within
 
 from .elementwise import half, single
 from .language import IOS15, IOS16, IOS17, IOS18, Case, case, const, draw, numpy_type

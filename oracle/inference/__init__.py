@@ -4,7 +4,7 @@ How it works
     Each family of operations has a module here that yields instances. `python -m oracle.inference` builds every
     instance in coremltools and writes the inferred types, or the refusal, to `crates/mil/tests/inference/FAMILY.json`.
     The Rust test `crates/mil/tests/inference.rs` reads these files, builds the same programs, runs our inference and
-    compares. `oracle/test_inference.py` checks that the files are up to date.
+    compares. `oracle/tests/test_inference.py` checks that the files are up to date.
 
 How to add a family
     Write `oracle/inference/FAMILY.py` with

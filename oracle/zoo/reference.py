@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
-from oracle.distance import distance
+from oracle.support.distance import distance
 
 from .entry import Call, Source, varied
 from .weights import BATCH_NORMS

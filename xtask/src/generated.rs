@@ -50,21 +50,21 @@ impl Source {
 /// The operator schemas of the pinned torch version, for the reader of `.pt2` archives.
 pub(crate) const SCHEMAS: GeneratedFile = GeneratedFile {
     command: "schemas",
-    source: Source::Module("oracle.schemas"),
+    source: Source::Module("oracle.dumps.schemas"),
     file: "crates/pt2/src/schemas.txt",
 };
 
 /// The operators that the pinned executorch version has kernels for. Operators outside delegates need them.
 pub(crate) const KERNELS: GeneratedFile = GeneratedFile {
     command: "kernels",
-    source: Source::Module("oracle.kernels"),
+    source: Source::Module("oracle.dumps.kernels"),
     file: "crates/compiler/src/kernels.txt",
 };
 
 /// The results of `rlx-cpu` for the test cases of `coremill-rlx`.
 pub(crate) const RLX: GeneratedFile = GeneratedFile {
     command: "rlx",
-    source: Source::Program("oracle/rlx"),
+    source: Source::Program("oracle/dumps/rlx"),
     file: "integrations/rlx/tests/expected.txt",
 };
 
@@ -78,21 +78,21 @@ pub(crate) const OPERATORS: GeneratedFile = GeneratedFile {
 /// The page with the commands and their options.
 pub(crate) const COMMANDS: GeneratedFile = GeneratedFile {
     command: "commands",
-    source: Source::Module("oracle.commands"),
+    source: Source::Module("oracle.dumps.commands"),
     file: "docs/commands.md",
 };
 
 /// The page with the functions and classes of the Python package, from their docstrings.
 pub(crate) const PYTHON_API: GeneratedFile = GeneratedFile {
     command: "python-api",
-    source: Source::Module("oracle.python_api"),
+    source: Source::Module("oracle.dumps.python_api"),
     file: "docs/python-api.md",
 };
 
 /// The README with the table of recorded benchmarks.
 pub(crate) const BENCHMARKS: GeneratedFile = GeneratedFile {
     command: "benchmarks",
-    source: Source::Module("oracle.benchmarks"),
+    source: Source::Module("oracle.dumps.benchmarks"),
     file: "README.md",
 };
 

@@ -3,7 +3,7 @@
 //! The standard library is instrumented as well, so that the ordering by its locks is visible. This needs its
 //! sources and a compiler that can build them: a nightly toolchain of rustup with the component `rust-src`,
 //! or Debian's `rustc-web`, `cargo-web` and `rust-web-src` with the sanitizer's runtime and the linker of
-//! rustup's toolchain. The C++ side of ExecuTorch is tested by `python -m oracle.stock_programs --sanitize
+//! rustup's toolchain. The C++ side of ExecuTorch is tested by `python -m oracle.checkers.stock_programs --sanitize
 //! thread`.
 
 use std::fs;

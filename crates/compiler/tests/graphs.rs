@@ -1,5 +1,5 @@
 //! Small graphs exported by torch, and the MIL text that each is lowered to: `graphs/NAME.pt2` and `graphs/NAME.mil`.
-//! `BLESS=1` rewrites the text. `python -m oracle.small_graphs` exports the graphs from the cases of `oracle/aten`, whose
+//! `BLESS=1` rewrites the text. `python -m oracle.corpora.small_graphs` exports the graphs from the cases of `oracle/aten`, whose
 //! results are compared with torch; this test compares the text and does not need torch.
 
 use std::fs;

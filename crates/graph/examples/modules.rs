@@ -1,4 +1,4 @@
-//! Builds the modules requested by `oracle/test_graph.py`, writes each as a package, reads it again and runs
+//! Builds the modules requested by `oracle/tests/test_graph.py`, writes each as a package, reads it again and runs
 //! it.
 //!
 //! `modules DIRECTORY` reads `cases.json` in the directory, a list of cases with `name`, `module`, `config`

@@ -1,6 +1,6 @@
 //! Round trips of packages written by coremltools, and the handling of other files in packages.
 //!
-//! `oracle/make_golden.py` generates `packages/`. The oracle tests check that coremltools accepts the output.
+//! `oracle/corpora/make_golden.py` generates `packages/`. The oracle tests check that coremltools accepts the output.
 
 #[path = "support/files.rs"]
 mod files;

@@ -1,4 +1,4 @@
-//! Reads archives of older versions of torch, unchanged and damaged. `oracle/archives.py` documents how they
+//! Reads archives of older versions of torch, unchanged and damaged. `oracle/corpora/archives.py` documents how they
 //! were created; the oracle tests compare their contents with torch.
 
 use std::io::Cursor;

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oracle.arrays import array, tensors_of
+from oracle.support.arrays import array, tensors_of
 
 from ..weights import BATCH_NORMS, enliven
 from .entry import Call, Row, Source

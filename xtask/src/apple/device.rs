@@ -51,7 +51,7 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     packages.push(digits);
     packages.extend(names.iter().map(package));
     let mut judge = oracle();
-    judge.arg("oracle.device").arg(&command);
+    judge.arg("oracle.checkers.device").arg(&command);
     if !cfg!(target_os = "macos") {
         judge.arg("--engine-alone");
     }

@@ -35,7 +35,7 @@ pub(crate) fn run(what: &str, arguments: &Arguments) -> Result<(), String> {
     build.args(["build", "--release", "--quiet", "--package", "coremill-cli"]);
     execute(&mut build, "building the command")?;
     let mut script = Command::new(python);
-    script.current_dir(&root).args(["-m", "oracle.bench_compile", what]);
+    script.current_dir(&root).args(["-m", "oracle.bench.compile", what]);
     script.arg("--coremill").arg(binary(&root)).arg("--models").arg(&arguments.models);
     script.arg("--rounds").arg(arguments.rounds.to_string());
     if !arguments.only.is_empty() {

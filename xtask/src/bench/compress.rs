@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     build.args(["build", "--release", "--quiet", "--package", "coremill-cli"]);
     execute(&mut build, "building the command")?;
     let mut script = Command::new(python);
-    script.current_dir(&root).args(["-m", "oracle.bench_compress", "--coremill"]);
+    script.current_dir(&root).args(["-m", "oracle.bench.compress", "--coremill"]);
     script.arg(binary(&root)).arg("--rounds").arg(arguments.rounds.to_string());
     execute(&mut script, "measuring what compression takes")
 }

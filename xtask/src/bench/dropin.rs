@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     execute(&mut build, "building the Python module")?;
     let mut script = Command::new(interpreter);
     script.current_dir(&root).env("PYTHONPATH", python::package(&root)?);
-    script.args(["-m", "oracle.bench_dropin", "--whole", "--rounds"]);
+    script.args(["-m", "oracle.bench.dropin", "--whole", "--rounds"]);
     script.arg(arguments.rounds.to_string());
     if !arguments.only.is_empty() {
         script.arg("--only").args(&arguments.only);

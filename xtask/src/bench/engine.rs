@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, String> {
     let found = fs::read_dir(directory).map_err(|error| {
         format!(
-            "there are no models in {} ({error}); make them with `python -m oracle.bench_models --out {}`",
+            "there are no models in {} ({error}); make them with `python -m oracle.bench.models --out {}`",
             directory.display(),
             directory.display()
         )
@@ -345,7 +345,7 @@ impl Peers {
     fn start(models: &Path, threads: usize) -> Result<Peers, String> {
         let python = oracle::interpreter(&root())?;
         let mut command = Command::new(python);
-        command.current_dir(root()).args(["-m", "oracle.bench_engine"]).arg(models);
+        command.current_dir(root()).args(["-m", "oracle.bench.engine"]).arg(models);
         command.args(["--threads", &threads.to_string()]);
         let failed = |why: String| {
             format!(

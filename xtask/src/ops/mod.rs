@@ -1,6 +1,6 @@
 //! `cargo xtask ops`: generates the op table from coremltools' registry, and its documentation.
 //!
-//! `oracle/registry.py` dumps the registry, and `render` writes it as Rust code, which is committed. The
+//! `oracle/dumps/registry.py` dumps the registry, and `render` writes it as Rust code, which is committed. The
 //! documentation of the table and its dump for tests are generated from the compiled table.
 
 mod docs;

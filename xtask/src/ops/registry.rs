@@ -1,4 +1,4 @@
-//! coremltools' registry of operations, dumped by `oracle/registry.py`.
+//! coremltools' registry of operations, dumped by `oracle/dumps/registry.py`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::oracle;
 
-/// Version of the format, documented in `oracle/registry.py`.
+/// Version of the format, documented in `oracle/dumps/registry.py`.
 const FORMAT: u32 = 1;
 
 #[derive(Deserialize)]
@@ -77,7 +77,7 @@ pub(super) enum Rule {
 /// Dumps the registry of coremltools in the oracle's Python environment.
 pub(super) fn read(root: &Path) -> Result<Registry, String> {
     let mut command = Command::new(oracle::interpreter(root)?);
-    command.current_dir(root).args(["-m", "oracle.registry"]).stderr(Stdio::inherit());
+    command.current_dir(root).args(["-m", "oracle.dumps.registry"]).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| {
         format!("cannot start `{}`: {error}", command.get_program().to_string_lossy())
     })?;

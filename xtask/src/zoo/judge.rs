@@ -39,7 +39,7 @@ impl Judge {
     ) -> Result<Judge, String> {
         let mut command = Command::new(python);
         command.current_dir(root).env(super::BINARY_VARIABLE, coremill);
-        command.args(["-m", "oracle.conversion"]).arg(exports);
+        command.args(["-m", "oracle.checkers.conversion"]).arg(exports);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child =
             command.spawn().map_err(|error| format!("cannot start the judge: {error}"))?;

@@ -1,7 +1,7 @@
 //! `cargo xtask zoo`: converts every exported program, checks each package, and compares the results with
 //! coremltools.
 //!
-//! `oracle/zoo/exports` creates the exports, `oracle/conversion.py` checks the packages, and the results of
+//! `oracle/zoo/exports` creates the exports, `oracle/checkers/conversion.py` checks the packages, and the results of
 //! coremltools are in `oracle/zoo/peer.json`. These are for fp16 and iOS 18; other targets and precisions are
 //! not compared. `oracle/zoo/longer.json` contains the reasons why a few programs have more operations.
 

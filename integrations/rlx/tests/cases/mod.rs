@@ -1,4 +1,4 @@
-//! Graphs with one operation each, and inputs on which wrong results are detected. `oracle/rlx` runs them
+//! Graphs with one operation each, and inputs on which wrong results are detected. `oracle/dumps/rlx` runs them
 //! with `rlx-cpu` and writes the results to `expected.txt`; the tests compare this crate with them.
 
 mod found;

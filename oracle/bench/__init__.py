@@ -1,0 +1,1 @@
+"""Benchmarks, which `cargo xtask bench` runs."""

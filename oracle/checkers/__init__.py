@@ -1,0 +1,1 @@
+"""Modules that compare results with the references; the tests call them."""

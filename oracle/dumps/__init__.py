@@ -1,0 +1,1 @@
+"""Generators of data and documentation from the references."""

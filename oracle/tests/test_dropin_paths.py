@@ -1,0 +1,58 @@
+"""Compares the drop-in's direct path with ExecuTorch's own: programs have the same interface and results.
+
+`python -m coremill.executorch oracle/dropin/paths.py RESULTS --exports EXPORTS` compares the paths on exports of the zoo.
+"""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from oracle.dropin.worker import ROOT
+from oracle.tests.test_dropin import process
+
+WORKER = ROOT / "oracle" / "dropin" / "paths.py"
+
+
+def cases() -> list[str]:
+    """The worker's cases. Only its own process imports ExecuTorch's backend under the names that ours replaces."""
+    functions = [node for node in ast.parse(WORKER.read_text()).body if isinstance(node, ast.FunctionDef)]
+    return [one.name for one in functions if any(isinstance(mark, ast.Name) and mark.id == "case" for mark in one.decorator_list)]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    """The errors by case; one process runs all cases."""
+    folder = tmp_path_factory.mktemp("paths")
+    done = process("-m", "coremill.executorch", str(WORKER), "results.json", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("name", cases())
+def test_case(results: dict[str, str | None], name: str) -> None:
+    """One of the worker's cases."""
+    assert results[name] is None, results[name]
+
+
+def test_names_imported_before(tmp_path: Path) -> None:
+    """Functions that a script imports before the partitioner use the direct path, too."""
+    code = """
+import torch
+from executorch.exir import to_edge, to_edge_transform_and_lower
+import coremill.executorch
+coremill.executorch.install()
+from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+import executorch.exir.program as program
+assert program.to_edge_transform_and_lower is to_edge_transform_and_lower
+exported = torch.export.export(torch.nn.Linear(2, 2), (torch.randn(1, 2),))
+for edge in (
+    to_edge_transform_and_lower(exported, partitioner=[CoreMLPartitioner()]),
+    program.to_edge_transform_and_lower(exported, None, [CoreMLPartitioner()]),
+    to_edge(exported).to_backend(CoreMLPartitioner()),
+):
+    assert type(edge).__name__ == "DirectEdgeManager", type(edge)
+"""
+    done = process("-c", code, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
