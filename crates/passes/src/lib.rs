@@ -19,6 +19,7 @@ mod norms;
 mod padding;
 mod pipeline;
 mod precision;
+mod quantized_products;
 mod rescale;
 mod slice_updates;
 mod slices;

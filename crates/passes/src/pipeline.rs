@@ -14,7 +14,8 @@ use coremill_mil::ops::UnknownName;
 use crate::{
     AnalyzedFunction, Editor, Error, KeepFp32, Pass, activations, affine, attention,
     common_subexpressions, grouped_queries, interleave, keep_unused_inputs, materialize_literals,
-    matmul, noop_elimination, norms, padding, slice_updates, slices, to_fp16, transposes,
+    matmul, noop_elimination, norms, padding, quantized_products, slice_updates, slices, to_fp16,
+    transposes,
 };
 
 /// The passes in execution order, repeated in rounds until none changes anything. A pass without dependencies is
@@ -59,8 +60,10 @@ pub const PASSES: &[Pass] = &[
         "group_queries",
         grouped_queries::fuse_grouped_query_attention,
     ),
-    // Last: its pattern is the longest, and all passes above bring parts of it into the expected form.
+    // Its pattern is the longest, and all passes above bring parts of it into the expected form.
     renamed("fuse_attention", "recognise_attention", attention::fuse_attention),
+    // Quantization of products is final. Its patterns are those of no other pass.
+    pass("clip_quantized_products", quantized_products::clip_quantized_products),
 ];
 
 const fn pass(name: &'static str, run: fn(&mut Editor<'_>) -> usize) -> Pass {
