@@ -265,10 +265,10 @@ impl Builder<'_> {
         let indices = Constant::by_size(dtype, &self.shape(), indices);
         let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
         if let Some(scales) = scales {
-            // Before iOS 26 Core ML requires the table entries to be scaled.
-            let table = self.scaled_table(&entries, length, &scales);
-            stages.clear();
-            stages.push(ConstexprStage::new(table, "lut"));
+            // A single operation: chains of tables and scales are reported to leave the Neural Engine.
+            let table = Binding::Literal(self.scaled_table(&entries, length, &scales));
+            let stage = ConstexprStage::new(op.with("lut", table), "palettized");
+            return self.built(vec![stage], quality(&coder)?);
         }
         let stage = with_lut(op, &stages);
         stages.push(stage);
@@ -297,24 +297,26 @@ impl Builder<'_> {
         Ok((blocks, extents.iter().map(scale).collect()))
     }
 
-    /// Scaled tables for each output channel. Shared tables are repeated.
-    fn scaled_table(&self, entries: &[f32], length: usize, scales: &[f32]) -> Op {
+    /// The table of each output channel, multiplied by the scale of the channel. Shared tables are repeated.
+    fn scaled_table(&self, entries: &[f32], length: usize, scales: &[f32]) -> Constant {
         let rank = self.weight.shape.len();
         let (_, output) = self.weight.axes.expect("channels were found");
         let group = match self.sizes[output] {
             0 => scales.len(),
             size => size,
         };
-        let channels = (0..scales.len()).map(|channel| channel / group);
-        let repeated: Vec<f32> =
-            channels.flat_map(|table| &entries[table * length..][..length]).copied().collect();
+        let scaled: Vec<f32> = scales
+            .iter()
+            .enumerate()
+            .flat_map(|(channel, scale)| {
+                let table = &entries[channel / group * length..][..length];
+                table.iter().map(move |entry| entry * scale)
+            })
+            .collect();
         let mut shape = vec![1; rank + 2];
         shape[output] = scales.len() as u64;
-        let scale = self.floats(&shape, scales);
         shape[rank] = length as u64;
-        Op::new(OpKind::ConstexprBlockwiseShiftScale)
-            .with("data", Binding::Literal(self.floats(&shape, &repeated)))
-            .with("scale", Binding::Literal(scale))
+        self.floats(&shape, &scaled)
     }
 
     /// A table of integers with a single scale, and the dequantized entries.
