@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use coremill_device::{CHIPS, COSTS, Family, LIMITS, OPERATIONS, SOURCES, SupportRow};
+use coremill_device::{CHIPS, COSTS, Family, HAZARDS, LIMITS, OPERATIONS, SOURCES, SupportRow};
 
 use crate::workspace::{describe, root};
 
@@ -88,6 +88,22 @@ fn tables() -> String {
         vec![row.what.to_owned(), row.since.to_string(), most, row.source.row().name.to_owned()]
     });
     table("Limits of the Neural Engine", &["what", "from", "most", "source"], limits.collect());
+    let hazards = HAZARDS.iter().map(|hazard| {
+        let sources: Vec<_> = hazard.sources.iter().map(|source| source.row().name).collect();
+        vec![
+            format!("[`{}`](check.md)", hazard.code),
+            hazard.engine_names(),
+            hazard.chips(),
+            hazard.releases.to_owned(),
+            hazard.confidence.to_string(),
+            sources.join("; "),
+        ]
+    });
+    table(
+        "Evidence for the warnings of `check`",
+        &["warning", "engines", "chips", "releases", "confidence", "sources"],
+        hazards.collect(),
+    );
     let costs = COSTS.iter().map(|row| {
         let times = [row.neural_engine, row.cpu]
             .map(|cost| format!("{} + {} + {}", cost.fixed, cost.per_million, cost.per_megabyte));

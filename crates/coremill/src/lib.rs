@@ -77,13 +77,14 @@ pub mod summary;
 
 #[cfg(feature = "compiler")]
 pub use coremill_compiler::{Precision, States};
+pub use coremill_device as device;
 pub use coremill_edit as edit;
 pub use coremill_graph as graph;
 pub use coremill_inspect as inspect;
 pub use coremill_llm as llm;
 pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
-pub use coremill_mil::verify::{Report, Verified, check, verify};
+pub use coremill_mil::verify::{Report, Verified, check, check_on, verify};
 pub use coremill_optimize as optimize;
 #[cfg(feature = "images")]
 pub use coremill_session::images;

@@ -21,10 +21,12 @@
 //! | `source` | public studies, their devices and dates |
 //! | `support` | the engines that run each operation |
 //! | `limit` | the largest sizes that the Neural Engine takes |
+//! | `hazard` | evidence for the warnings of the verifier: engines, chips, releases, sources |
 //! | `cost` | time of an operation on each engine, cost of a segment and of a switch |
 
 mod chip;
 mod cost;
+mod hazard;
 mod limit;
 mod source;
 mod support;
@@ -33,6 +35,7 @@ pub use chip::{CHIPS, Chip, Family, Generation, UnknownChip};
 pub use cost::{
     COSTS, Cost, CostClass, CostRow, END_MS, SEGMENT_MS, SWITCH_MS, Work, cost_class, costs,
 };
+pub use hazard::{Confidence, HAZARDS, Hazard};
 pub use limit::{LIMITS, Limit, LimitRow};
 pub use source::{SOURCES, Source, SourceRow};
 pub use support::{OPERATIONS, Support, SupportRow, support};

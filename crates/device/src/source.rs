@@ -29,6 +29,12 @@ pub enum Source {
     Products,
     /// Apple's documentation.
     Apple,
+    /// Workarounds in another converter, found on a Mac.
+    RlxCoreml,
+    /// The arithmetic of binary16, which holds on every device.
+    Ieee754,
+    /// Reports in public issue threads whose addresses were not kept.
+    Reports,
 }
 
 /// A source as people read it.
@@ -132,6 +138,21 @@ pub const SOURCES: &[SourceRow] = &[
         "read 2026-11-25",
     ),
     row(Source::Apple, "Apple's documentation of Core ML", "every chip", "Core ML", "2026"),
+    row(
+        Source::RlxCoreml,
+        "MIT-RLX/rlx (rlx-coreml 0.2.19)",
+        "Macs, chips not stated; macOS 26.6.2",
+        "Core ML",
+        "read 2026-11-26",
+    ),
+    row(Source::Ieee754, "IEEE 754, binary16", "every chip", "none: arithmetic", "2019"),
+    row(
+        Source::Reports,
+        "public issue threads whose addresses were not kept",
+        "not stated",
+        "Core ML",
+        "read 2026-11",
+    ),
 ];
 
 impl Source {

@@ -9,8 +9,9 @@ mod payloads;
 use std::time::{Duration, Instant};
 
 use coremill_engine::{Engine, Hooks, Input, LoadOptions, View};
+use coremill_graph::nn::RmsNorm;
 use coremill_graph::{Array, ArrayView, DType, Device, ErrorKind, Graph, Precision, Session};
-use coremill_mil::verify::verify;
+use coremill_mil::verify::{Code, check, verify};
 use coremill_pte::program::{
     Chain, Delegate, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType, Tensor,
     Value, ValueId,
@@ -232,4 +233,20 @@ fn what_is_prepared_gives_what_the_first_run_gives() {
         }
     }
     assert!(seen.iter().all(|one| *one == seen[0]));
+}
+
+/// The squares of a norm that divides by the largest magnitude are at most 1, and `check` knows it.
+#[test]
+fn bounded_norms_are_checked_without_warnings_about_squares() {
+    let overflows = |norm: RmsNorm| {
+        let graph = Graph::new();
+        let x = graph.input("x", DType::Fp32, [1, 4, 64]);
+        graph.output("y", norm.plain(x));
+        let session = Session::new(Device::Host).precision(Precision::Fp16);
+        let mut model = session.compile(&graph).expect("it compiles");
+        let report = check(model.model().expect("a model"));
+        report.diagnostics.iter().any(|found| found.code == Code::SquareOverflow)
+    };
+    assert!(overflows(RmsNorm::new(1e-6)));
+    assert!(!overflows(RmsNorm::new(1e-6).bounded()));
 }

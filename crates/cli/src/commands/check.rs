@@ -12,7 +12,7 @@ use crate::output::{self, Failure, OutputPath};
 /// Check a model for errors that Core ML would report, and for slow or inaccurate operations
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 1 if there is an error, or less than --ane-share on the Neural Engine.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --ane-share 0.95 --device iphone17pro\n  coremill check Model.mlpackage --deny-warnings --json"
+    after_help = "Exits with 1 if there is an error, or less than --ane-share on the Neural Engine.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --ane-share 0.95 --device iphone17pro\n  coremill check Model.mlpackage --device m4 --deny-warnings --json"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive; `-`
@@ -31,7 +31,8 @@ pub(crate) struct Args {
     /// Exit with 1 if a smaller share of the operations is on the Neural Engine, by a forecast or by --plan
     #[arg(long, value_name = "SHARE", value_parser = placement::fraction)]
     ane_share: Option<f64>,
-    /// The chip or iPhone that --ane-share forecasts for: m1 to m6, a12 to a19pro, iphone17pro
+    /// Warn for one chip or iPhone, and forecast --ane-share for it: m1 to m6, a12 to a19pro, iphone17pro; by default, warnings
+    /// are for every chip that the model's target allows
     #[arg(long, value_name = "CHIP", value_parser = placement::chip)]
     device: Option<&'static Chip>,
     /// The compute plan that `coremill plan` recorded, or an `analytics.mil`, in place of the forecast
@@ -131,7 +132,10 @@ fn run_program(args: &Args) -> Result<(), Failure> {
 }
 
 fn report(args: &Args, opened: &OpenedModel) -> Report {
-    let mut report = coremill::check(&opened.model);
+    let mut report = match args.device {
+        Some(chip) => coremill::check_on(&opened.model, &[chip]),
+        None => coremill::check(&opened.model),
+    };
     if args.no_warnings {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
     }

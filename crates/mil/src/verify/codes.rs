@@ -238,7 +238,7 @@ codes! {
         "enumerate the shapes, or fix them";
     Warning HighRank "high-rank":
         "operations compute on tensors with five dimensions",
-        "operations on more than four dimensions are reported to stay off the Neural Engine",
+        "chips before A16 and M4 keep operations on five dimensions off the Neural Engine; M4 runs them",
         "merge dimensions where the operation allows it";
     Warning SinglePrecision "single-precision":
         "operations compute in `fp32`",
@@ -250,8 +250,24 @@ codes! {
         "compute once outside the model, or fold it";
     Warning GatherForSlice "gather-for-slice":
         "`gather` takes one fixed element",
-        "the Neural Engine prefers slices; such an index alone can keep the operation off it",
+        "before A16 and M4, a fixed index on the last axis is reported to read wrong elements; later chips run such a `gather`",
         "use `slice_by_index` with `squeeze_mask`";
+    Warning RuntimeIndex "runtime-index":
+        "an operation gathers, scatters or slices at indices that are computed at run time",
+        "no Neural Engine runs it; such a `gather_nd` is reported to return zeros on an iPhone",
+        "look up rows outside the model, or use fixed indices and masks";
+    Warning UnsupportedOnAne "unsupported-on-ane":
+        "an operation that no Neural Engine runs, or that older chips do not",
+        "it runs on the CPU or the GPU, and each change of engine costs time",
+        "use other operations, or compute it outside the model; docs/devices.md lists both";
+    Warning LargeDimension "large-dimension":
+        "a dimension is too large for the Neural Engine",
+        "its limit is 65536, for width and height 16384 before A16 and M4, and 32768 for the sum of a `matmul`",
+        "split the tensor, or fold the dimension into others";
+    Warning LargeWeights "large-weights":
+        "a function has more than 1 GB of weights",
+        "packages above 1.0 to 1.4 GB are reported to run on the GPU",
+        "compress the weights, or split the model";
     Warning SliceToEnd "slice-to-end":
         "`slice_by_size` with a size of -1",
         "it fails on the Neural Engine",
@@ -266,8 +282,8 @@ codes! {
         "let the caller loop, with states between the calls";
     // Warnings: known bugs of Core ML's engines.
     Warning WideKernel "wide-kernel":
-        "a convolution kernel spans more than 64 elements",
-        "two-dimensional kernels of this size are reported to produce wrong values silently",
+        "a convolution kernel or a window of `max_pool` is too large for the Neural Engine",
+        "kernels wider than 15, higher than 31 or larger than 16 by 16 (less on older chips) run on other engines, 4 to 7 times slower; above 64 elements, wrong values are reported",
         "split the kernel, or compute the convolution as a `matmul`";
     Warning NegativeIndices "negative-indices":
         "`gather` or `scatter` with negative indices from iOS17 on",
@@ -283,8 +299,28 @@ codes! {
         "decompose it, or split the batch";
     Warning StateAlignment "state-alignment":
         "the last dimension of a state is not a multiple of 32",
-        "the Neural Engine requires rows whose length is a multiple of 32",
+        "on M4, a last dimension of 270 is reported to fail on the Neural Engine and one of 256 to work; other reports found no effect",
         "pad the last dimension to a multiple of 32";
+    Warning ManyStates "many-states":
+        "a function has three or more states",
+        "predictions are reported to fail with error 0x1d",
+        "join states of the same shape, or pass the buffers in and out";
+    Warning QuantizedProduct "quantized-product":
+        "the product of two quantized branches is quantized",
+        "the Neural Engine is reported to apply the scale of another branch",
+        "insert a `clip` to the range of the result between the product and `quantize`";
+    Warning InputGroupScale "input-group-scale":
+        "a weight has scales for groups of input channels",
+        "the Neural Engine is reported to support only scales per tensor or per output channel",
+        "quantize per output channel, or palettize";
+    Warning LateSlice "late-slice":
+        "a slice starts behind the first element of the last axis",
+        "on the Neural Engine, values above 4094 are reported to become infinite",
+        "slice another axis, or split the tensor earlier";
+    Warning TransposedValues "transposed-values":
+        "a `matmul` by transposed attention probabilities",
+        "deep graphs of this form are reported to abort on the GPU",
+        "use `scaled_dot_product_attention`, or transpose the other operand";
     Warning SliceReshape "slice-reshape":
         "`reshape` of a slice that does not begin at the start of the last axis",
         "the GPU engine is reported to drop the offset",
@@ -312,8 +348,20 @@ codes! {
         "use an epsilon of at least 6e-8";
     Warning SquareOverflow "square-overflow":
         "the mean or sum of squares in `fp16`",
-        "squares overflow from 256 on; such norms are a common cause of infinities",
+        "squares overflow from 256 on, and the Neural Engine's sums of products from 32768 on; such norms are a common cause of infinities",
         "scale before squaring, or compute the norm in `fp32`";
+    Warning SumOverflow "sum-overflow":
+        "the sum of products of a convolution or linear layer can reach 32768",
+        "the Neural Engine sums in fixed point: a partial sum of 32768 is infinite and remains so",
+        "scale the weights down and the result up";
+    Warning SmallProbabilities "small-probabilities":
+        "attention over 4096 or more keys in `fp16`",
+        "the Neural Engine rounds products to multiples of 2⁻¹⁶: probabilities around 1/4096 have errors of 4 to 5 %",
+        "multiply the probabilities by 64, and divide the result by 64";
+    Warning LargeInteger "large-integer":
+        "an `int32` constant above 2²⁴",
+        "the CPU is reported to compute integers in `fp32`, which rounds them",
+        "use smaller integers, or compute outside the model";
     Warning HalfIndices "half-indices":
         "indices that went through `fp16`",
         "`fp16` holds integers exactly only up to 2048",

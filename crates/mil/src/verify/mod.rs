@@ -12,7 +12,7 @@
 //! | `values` | constants, attributes, weights |
 //! | `interface` | inputs, outputs and states of a function |
 //! | `description`, `features` | the model's description against its functions, versions |
-//! | `hazards` | warnings: operations that leave the Neural Engine, and known bugs of Core ML's engines |
+//! | `hazards` | warnings: operations that leave the Neural Engine, and known bugs of Core ML's engines, by chip |
 //!
 //! No function here panics or recurses over nested blocks, for any program.
 
@@ -30,6 +30,8 @@ mod types;
 mod values;
 
 use std::collections::HashSet;
+
+use coremill_device::{CHIPS, Chip};
 
 pub use codes::{CODES, Code, CodeRow};
 pub use diagnostic::{
@@ -115,8 +117,15 @@ pub fn verify_program(program: &Program) -> Result<VerifiedProgram<'_>, Report> 
     Ok(VerifiedProgram { program, analyses })
 }
 
-/// Reports all errors and warnings of a model.
+/// Reports all errors and warnings of a model, for every chip that its target allows.
 pub fn check(model: &Model) -> Report {
+    let functions = model.program.functions.iter();
+    let target = functions.map(|function| description::target(model, function)).min();
+    check_on(model, &chips_of(target))
+}
+
+/// Reports all errors of a model, and the warnings that concern one of the chips.
+pub fn check_on(model: &Model, chips: &[&'static Chip]) -> Report {
     let mut findings = Findings::default();
     let target = |function: &Function| description::target(model, function);
     let checked = check_functions(&model.program, &target, &mut findings);
@@ -126,24 +135,31 @@ pub fn check(model: &Model) -> Report {
             let function = &model.program.functions[index];
             let at = FunctionContext { index, function, target: target(function) };
             let signature = model.signature(&function.name);
-            hazards::check(at, layout, analysis, signature, &mut findings);
+            hazards::check(at, layout, analysis, signature, chips, &mut findings);
         }
     }
     findings.into_report()
 }
 
-/// Reports all errors and warnings of a program.
+/// Reports all errors and warnings of a program, for every chip that its opset allows.
 pub fn check_program(program: &Program) -> Report {
     let mut findings = Findings::default();
     let checked = check_functions(program, &|function| function.opset, &mut findings);
+    let chips = chips_of(program.functions.iter().map(|function| function.opset).min());
     for (index, checked) in checked.iter().enumerate() {
         if let Some((layout, analysis)) = checked {
             let function = &program.functions[index];
             let at = FunctionContext { index, function, target: function.opset };
-            hazards::check(at, layout, analysis, None, &mut findings);
+            hazards::check(at, layout, analysis, None, &chips, &mut findings);
         }
     }
     findings.into_report()
+}
+
+/// Chips that run the release of an opset.
+fn chips_of(target: Option<Opset>) -> Vec<&'static Chip> {
+    let release = if target >= Some(Opset::Ios26) { 26 } else { 18 };
+    CHIPS.iter().filter(|chip| chip.runs(release)).collect()
 }
 
 /// Checks each function. The result is `None` for a function that is too broken to analyze.

@@ -7,7 +7,7 @@ use coremill_tensor::DType;
 
 use crate::cases::{Case, main, model, relu, undescribed};
 
-fn one(opset: &str, inputs: &str, body: &str) -> Model {
+pub(crate) fn one(opset: &str, inputs: &str, body: &str) -> Model {
     model(&main(opset, inputs, body, "y"))
 }
 
@@ -214,6 +214,49 @@ fn non_zero() -> Model {
     one("ios17", "tensor<fp16, [4]> x", "tensor<int32, [?, 1]> y = non_zero(x = x);")
 }
 
+/// A norm of `x` divided by one of these: `two`, a constant; `a`, the mean of its magnitudes; `l`, its largest magnitude;
+/// `m`, its largest magnitude or more.
+fn divided_norm(divisor: &str) -> Model {
+    let row = "tensor<fp16, [2, 1]>";
+    one(
+        "ios17",
+        "tensor<fp16, [2, 8]> x",
+        &format!(
+            "tensor<int32, [1]> axes = const()[val = tensor<int32, [1]>([-1])];\n\
+             bool k = const()[val = bool(true)];\n{row} two = const()[val = {row}([[0x1p+1], [0x1p+1]])];\n\
+             fp16 e = const()[val = fp16(0x1p-10)];\n\
+             tensor<fp16, [2, 8]> p = abs(x = x);\n\
+             {row} a = reduce_mean(axes = axes, keep_dims = k, x = p);\n\
+             {row} l = reduce_max(axes = axes, keep_dims = k, x = p);\n\
+             {row} m = maximum(x = l, y = e);\n\
+             tensor<fp16, [2, 8]> d = real_div(x = x, y = {divisor});\n\
+             tensor<fp16, [2, 8]> s = square(x = d);\n\
+             {row} y = reduce_mean(axes = axes, keep_dims = k, x = s);"
+        ),
+    )
+}
+
+/// `clip` without an upper bound.
+fn clipped() -> Model {
+    one(
+        "ios17",
+        "tensor<fp16, [4]> x",
+        "fp16 a = const()[val = fp16(0x0p+0)];\nfp16 b = const()[val = fp16(inf)];\n\
+         tensor<fp16, [4]> y = clip(alpha = a, beta = b, x = x);",
+    )
+}
+
+/// `clip` without an upper bound, which is added as well.
+fn added_clip() -> Model {
+    one(
+        "ios17",
+        "tensor<fp16, [4]> x",
+        "fp16 a = const()[val = fp16(0x0p+0)];\nfp16 b = const()[val = fp16(inf)];\n\
+         tensor<fp16, [4]> c = clip(alpha = a, beta = b, x = x);\n\
+         tensor<fp16, [4]> y = add(x = c, y = b);",
+    )
+}
+
 /// A program with an infinite mask.
 fn masked(value: &str) -> Model {
     added("fp16", value)
@@ -243,7 +286,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new(Code::SliceToEnd, sliced("[8, -1]"), sliced("[8, 4]")),
         Case::new(Code::DataDependentShape, non_zero(), relu()),
         Case::new(Code::Loop, looped(), relu()),
-        Case::new(Code::WideKernel, convolved(65), convolved(64)),
+        Case::new(Code::WideKernel, convolved(30), convolved(29)),
         Case::new(
             Code::NegativeIndices,
             gathered("ios17", "[3, -1]", "tensor<int32, [2]>", "tensor<fp16, [2, 4]>"),
@@ -259,11 +302,14 @@ pub(crate) fn cases() -> Vec<Case> {
             reduced("reshape(shape = tensor<int32, [2]>([3, 2]), x = x)"),
         ),
         Case::new(Code::UnfoldedBatchNorm, batch_norm("real_div"), batch_norm("mul")),
+        Case::new(Code::NonFinite, added_clip(), clipped()),
         Case::new(Code::NonFinite, masked("-inf"), masked("-0x1.ffcp+15")),
         Case::new(Code::HalfOverflow, cast("-0x1.fffffep+127"), cast("-0x1.ffcp+15")),
         Case::new(Code::VanishingEpsilon, epsilon("0x0p+0"), epsilon("0x1p-14")),
         Case::new(Code::SquareOverflow, norm("mul(x = x, y = x)"), norm("relu(x = x)")),
         Case::new(Code::SquareOverflow, norm("square(x = x)"), norm("abs(x = x)")),
+        Case::new(Code::SquareOverflow, divided_norm("two"), divided_norm("m")),
+        Case::new(Code::SquareOverflow, divided_norm("a"), divided_norm("l")),
         Case::new(Code::HalfIndices, half_indices(4096), half_indices(2048)),
         Case::new(Code::UnusedWeight, weighted("relu(x = x)"), weighted("add(x = x, y = w)")),
     ]

@@ -3,6 +3,7 @@
 
 mod broken_text;
 mod cases;
+mod chips;
 mod description;
 mod golden;
 mod hazards;
@@ -12,10 +13,11 @@ mod snapshots;
 use std::collections::BTreeSet;
 
 use cases::Case;
+use coremill_device::Hazard;
 use coremill_mil::verify::{CODES, Severity, check, verify};
 
 fn all_cases() -> Vec<Case> {
-    [program::cases(), description::cases(), hazards::cases()].concat()
+    [program::cases(), description::cases(), hazards::cases(), chips::cases()].concat()
 }
 
 /// A rule that never reports, or that always reports, checks nothing.
@@ -64,17 +66,20 @@ fn docs_list_every_rule() {
     let stop = page.find(end).expect("an end of the rules");
     let mut rows = String::from("\n");
     for (severity, title) in [(Severity::Error, "Errors"), (Severity::Warning, "Warnings")] {
+        let is_warning = severity == Severity::Warning;
+        let (title_of_evidence, line) = if is_warning { (" concerns |", "---|") } else { ("", "") };
         rows.push_str(&format!(
-            "### {title}\n\n| code | what | why | remedy |\n|---|---|---|---|\n"
+            "### {title}\n\n| code | what | why | remedy |{title_of_evidence}\n|---|---|---|---|{line}\n"
         ));
         for row in CODES.iter().filter(|row| row.severity == severity) {
-            rows.push_str(&format!(
-                "| `{}` | {} | {} | {} |\n",
-                row.name,
-                row.what,
-                row.why,
-                row.remedy.unwrap_or("see the message and its hint")
-            ));
+            let remedy = row.remedy.unwrap_or("see the message and its hint");
+            rows.push_str(&format!("| `{}` | {} | {} | {remedy} |", row.name, row.what, row.why));
+            if is_warning {
+                let affected = Hazard::of(row.name)
+                    .map(|hazard| format!("{}, {}", hazard.engine_names(), hazard.chips()));
+                rows.push_str(&format!(" {} |", affected.unwrap_or("every device".to_owned())));
+            }
+            rows.push('\n');
         }
         rows.push('\n');
     }

@@ -7,20 +7,6 @@ use crate::infer::Scalar;
 use crate::ir::{Dim, Opset};
 use crate::ops::OpKind;
 
-/// Maximum size of two-dimensional convolution kernels; larger kernels are computed incorrectly.
-const MAX_KERNEL_EXTENT: u64 = 64;
-
-pub(super) fn wide_kernel(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
-    if !matches!(subject.kind, OpKind::Conv | OpKind::ConvTranspose) {
-        return None;
-    }
-    let weight = context.operand(subject, "weight")?;
-    let [_, _, height, width] = weight.shape.as_slice() else { return None };
-    let (height, width) = (height.known()?, width.known()?);
-    let wide = height.max(width) > MAX_KERNEL_EXTENT;
-    wide.then(|| Finding::of("weight", format!("has a kernel of {height} by {width} elements")))?
-}
-
 pub(super) fn negative_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let indexes = matches!(
         subject.kind,

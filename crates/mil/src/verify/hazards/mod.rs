@@ -1,13 +1,22 @@
 //! Warnings: operations that leave the Neural Engine, and known bugs of Core ML's engines.
 //!
 //! Each rule is a row of [`RULES`] and a function that checks one operation or one function. Hazards that
-//! typically occur many times in a model are reported once, with a count.
+//! typically occur many times in a model are reported once, with a count. [`Hazard`] holds the evidence for each
+//! rule: a rule is skipped if no chip of interest is affected.
 
+mod bounds;
+mod chips;
 mod engines;
 mod numerics;
 mod placement;
+mod sums;
 
 use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use coremill_device::{Chip, Hazard};
 
 use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, FunctionContext, Location};
@@ -23,6 +32,12 @@ pub(super) struct Context<'p> {
     layout: &'p Layout,
     analysis: &'p Analysis,
     signature: Option<Signature<'p>>,
+    /// Chips that the model is to run on.
+    chips: &'p [&'static Chip],
+    /// Sums of the magnitudes of each row of constants; `None` if the elements are unknown.
+    row_sums: RefCell<HashMap<ValueId, Option<Rc<[f64]>>>>,
+    /// Whether values, by index, are used as bounds of `clip` and in no other way.
+    clip_bounds: OnceCell<Vec<bool>>,
 }
 
 /// An operation that is being checked.
@@ -47,6 +62,8 @@ enum RuleInput {
     Op(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
     /// Called for each operation; the first violation is reported, the others are counted.
     OpOnce(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
+    /// Called for each operation; the first violation by each kind of operation is reported.
+    OpKindOnce(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
     /// Called once for the function.
     Function(fn(&Context<'_>) -> Vec<(Location, String)>),
 }
@@ -58,18 +75,30 @@ const RULES: &[(Code, RuleInput)] = &[
     (Code::SinglePrecision, RuleInput::OpOnce(placement::single_precision)),
     (Code::IntegerArithmetic, RuleInput::OpOnce(placement::integer_arithmetic)),
     (Code::GatherForSlice, RuleInput::Op(placement::gather_for_slice)),
+    (Code::RuntimeIndex, RuleInput::OpKindOnce(chips::runtime_index)),
+    (Code::UnsupportedOnAne, RuleInput::OpKindOnce(chips::unsupported_on_ane)),
+    (Code::LargeDimension, RuleInput::OpOnce(chips::large_dimension)),
+    (Code::LargeWeights, RuleInput::Function(chips::large_weights)),
     (Code::SliceToEnd, RuleInput::Op(placement::slice_to_end)),
     (Code::DataDependentShape, RuleInput::Op(placement::data_dependent_shape)),
     (Code::Loop, RuleInput::Op(placement::while_loop)),
     (Code::StateAlignment, RuleInput::Function(placement::state_alignment)),
     (Code::UnusedWeight, RuleInput::Op(placement::unused_weight)),
-    (Code::WideKernel, RuleInput::Op(engines::wide_kernel)),
+    (Code::WideKernel, RuleInput::Op(chips::wide_kernel)),
+    (Code::ManyStates, RuleInput::Function(chips::many_states)),
+    (Code::QuantizedProduct, RuleInput::Op(chips::quantized_product)),
+    (Code::InputGroupScale, RuleInput::OpOnce(chips::input_group_scale)),
+    (Code::LateSlice, RuleInput::OpOnce(chips::late_slice)),
+    (Code::TransposedValues, RuleInput::OpOnce(chips::transposed_values)),
     (Code::NegativeIndices, RuleInput::Op(engines::negative_indices)),
     (Code::HalfAttention, RuleInput::OpOnce(engines::half_attention)),
     (Code::AttentionBatch, RuleInput::OpOnce(engines::attention_batch)),
     (Code::SliceReshape, RuleInput::Op(engines::slice_reshape)),
     (Code::TransposedReduction, RuleInput::Op(engines::transposed_reduction)),
     (Code::UnfoldedBatchNorm, RuleInput::Op(engines::unfolded_batch_norm)),
+    (Code::SumOverflow, RuleInput::OpOnce(sums::sum_overflow)),
+    (Code::SmallProbabilities, RuleInput::OpOnce(sums::small_probabilities)),
+    (Code::LargeInteger, RuleInput::OpOnce(sums::large_integer)),
     (Code::NonFinite, RuleInput::Op(numerics::non_finite)),
     (Code::HalfOverflow, RuleInput::Op(numerics::half_overflow)),
     (Code::VanishingEpsilon, RuleInput::OpOnce(numerics::vanishing_epsilon)),
@@ -77,16 +106,29 @@ const RULES: &[(Code, RuleInput)] = &[
     (Code::HalfIndices, RuleInput::Op(numerics::half_indices)),
 ];
 
-/// Applies all rules to a function.
+/// Applies the rules that concern one of the chips to a function.
 pub(super) fn check(
     at: FunctionContext<'_>,
     layout: &Layout,
     analysis: &Analysis,
     signature: Option<Signature<'_>>,
+    chips: &[&'static Chip],
     findings: &mut Findings,
 ) {
-    let context = Context { at, layout, analysis, signature };
+    let context = Context {
+        at,
+        layout,
+        analysis,
+        signature,
+        chips,
+        row_sums: RefCell::default(),
+        clip_bounds: OnceCell::new(),
+    };
     for (code, look) in RULES {
+        let hazard = Hazard::of(code.name());
+        if hazard.is_some_and(|hazard| !chips.iter().any(|chip| hazard.affects(chip))) {
+            continue;
+        }
         match look {
             RuleInput::Function(look) => {
                 for (location, message) in look(&context) {
@@ -99,16 +141,14 @@ pub(super) fn check(
                 }
             }
             RuleInput::OpOnce(look) => {
-                let mut hits = context.hits(*look);
-                let Some((first, mut hit)) = hits.next() else { continue };
-                match hits.count() {
-                    0 => {}
-                    1 => hit.message.push_str("; so does one more operation"),
-                    others => {
-                        hit.message.push_str(&format!("; so do {others} more operations"));
-                    }
+                for (subject, hit) in context.first_hits(*look, |_| None) {
+                    findings.push(context.diagnostic(*code, subject, hit));
                 }
-                findings.push(context.diagnostic(*code, first, hit));
+            }
+            RuleInput::OpKindOnce(look) => {
+                for (subject, hit) in context.first_hits(*look, |subject| Some(subject.kind)) {
+                    findings.push(context.diagnostic(*code, subject, hit));
+                }
             }
         }
     }
@@ -140,7 +180,34 @@ impl<'p> Context<'p> {
         })
     }
 
-    fn diagnostic(&self, code: Code, subject: Subject<'_>, hit: Finding) -> Diagnostic {
+    /// The first violation of each group, with the number of the others in its message.
+    fn first_hits(
+        &self,
+        look: fn(&Context<'_>, Subject<'_>) -> Option<Finding>,
+        group: fn(Subject<'_>) -> Option<OpKind>,
+    ) -> impl Iterator<Item = (Subject<'p>, Finding)> {
+        let mut groups: Vec<(Subject<'p>, Finding, usize)> = Vec::new();
+        for (subject, hit) in self.hits(look) {
+            match groups.iter_mut().find(|(first, ..)| group(*first) == group(subject)) {
+                Some((_, _, others)) => *others += 1,
+                None => groups.push((subject, hit, 0)),
+            }
+        }
+        groups.into_iter().map(|(first, mut hit, others)| {
+            match others {
+                0 => {}
+                1 => hit.message.push_str("; so does one more operation"),
+                others => hit.message.push_str(&format!("; so do {others} more operations")),
+            }
+            (first, hit)
+        })
+    }
+
+    fn diagnostic(&self, code: Code, subject: Subject<'_>, mut hit: Finding) -> Diagnostic {
+        // Warnings about older chips only say so.
+        if let Some(hazard) = Hazard::of(code.name()).filter(|hazard| hazard.until.is_some()) {
+            hit.message.push_str(&format!(" ({})", hazard.chips()));
+        }
         let location = self.at.op(subject.id);
         let location = match hit.parameter {
             Some(parameter) => location.parameter(parameter),
@@ -194,6 +261,29 @@ impl<'p> Context<'p> {
         outcome.is_some_and(|outcome| outcome.constant || outcome.value.is_some())
     }
 
+    /// Whether the outputs of an operation are used as bounds of `clip` and in no other way.
+    fn only_bounds_clips(&self, subject: Subject<'_>) -> bool {
+        let bounds = self.clip_bounds.get_or_init(|| self.find_clip_bounds());
+        subject.op.outputs.iter().all(|output| bounds.get(output.index()) == Some(&true))
+    }
+
+    fn find_clip_bounds(&self) -> Vec<bool> {
+        let function = self.at.function;
+        let mut uses = vec![0; self.layout.uses.len()];
+        for &id in &self.layout.ops {
+            let op = function.op(id);
+            let is_clip = op.kind() == Some(OpKind::Clip);
+            for (parameter, binding) in op.all_bindings() {
+                let Binding::Value(value) = binding else { continue };
+                if is_clip && matches!(parameter, "alpha" | "beta") {
+                    uses[value.index()] += 1;
+                }
+            }
+        }
+        let all = self.layout.uses.iter();
+        all.zip(uses).map(|(&all, bounds)| bounds > 0 && bounds == all).collect()
+    }
+
     /// The operation that computes the value bound to a parameter.
     fn producer(&self, subject: Subject<'_>, parameter: &str) -> Option<Subject<'p>> {
         let Binding::Value(value) = subject.op.binding(parameter)? else { return None };
@@ -217,6 +307,12 @@ mod tests {
             let rules = RULES.iter().filter(|(code, _)| *code == row.code).count();
             let is_hazard = row.severity == Severity::Warning && !oddities.contains(&row.code);
             assert_eq!(rules, usize::from(is_hazard), "`{}`", row.name);
+            // No device makes an unused weight a hazard.
+            let has_evidence = is_hazard && row.code != Code::UnusedWeight;
+            assert_eq!(Hazard::of(row.name).is_some(), has_evidence, "`{}`", row.name);
+        }
+        for hazard in coremill_device::HAZARDS {
+            assert!(Code::from_name(hazard.code).is_some(), "`{}` is not a rule", hazard.code);
         }
     }
 }

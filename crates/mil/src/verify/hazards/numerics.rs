@@ -5,7 +5,7 @@ use half::f16;
 
 use super::{Context, Finding, Subject};
 use crate::infer::Scalar;
-use crate::ir::{Binding, Constant};
+use crate::ir::{Binding, Constant, TensorType};
 use crate::ops::{DefaultValue, OpKind};
 
 /// Maximum size of a searched constant in bytes, so that whole weight files are not read. These rules target
@@ -15,7 +15,7 @@ const MAX_SEARCHED_BYTES: usize = 16 << 20;
 /// Number of bytes searched at a time.
 const WINDOW: usize = 1 << 20;
 
-pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
+pub(super) fn non_finite(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let constant = subject.op.attributes.get("val")?;
     let elements = searched(constant, DType::Fp16)?;
     let (mut infinities, mut nans) = (0u64, 0u64);
@@ -29,6 +29,8 @@ pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Findin
     elements.for_each_window(0..elements.len(), WINDOW, &mut count).ok()?;
     match (infinities, nans) {
         (0, 0) => None,
+        // As a bound, infinity means that there is none.
+        (_, 0) if context.only_bounds_clips(subject) => None,
         (infinities, 0) => Finding::of("val", format!("holds infinities: {infinities}")),
         (0, nans) => Finding::of("val", format!("holds NaN: {nans}")),
         (infinities, nans) => {
@@ -88,7 +90,17 @@ pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Op
         return None;
     }
     let message = "sums squares in `fp16`";
+    let is_bounded = |squared: Subject<'_>| {
+        let count = |ty: Option<&TensorType>| ty.and_then(TensorType::element_count);
+        let terms = count(context.operand(subject, "x"))
+            .zip(count(context.output(subject)))
+            .and_then(|(before, after)| before.checked_div(after));
+        let squares = context.magnitude(squared, "x").map(|most| most * most);
+        let sum = terms.zip(squares).map(|(terms, squares)| terms as f64 * squares);
+        sum.is_some_and(|sum| sum <= f16::MAX.to_f64())
+    };
     match subject.kind {
+        OpKind::ReduceSumSquare if is_bounded(subject) => None,
         OpKind::ReduceSumSquare => Finding::new(message),
         OpKind::ReduceMean | OpKind::ReduceSum => {
             let producer = context.producer(subject, "x")?;
@@ -104,7 +116,7 @@ pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Op
                 },
                 _ => false,
             };
-            squares.then(|| Finding::of("x", message))?
+            (squares && !is_bounded(producer)).then(|| Finding::of("x", message))?
         }
         _ => None,
     }
@@ -127,7 +139,7 @@ pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Optio
 }
 
 /// The elements of a constant of this type; `None` if they were not read or exceed the limit.
-fn searched(constant: &Constant, dtype: DType) -> Option<&Buffer> {
+pub(super) fn searched(constant: &Constant, dtype: DType) -> Option<&Buffer> {
     let elements = constant.elements()?;
     let fits = constant.tensor_type()?.dtype == dtype && elements.len() <= MAX_SEARCHED_BYTES;
     fits.then_some(elements)

@@ -137,7 +137,7 @@ pub(super) fn unused_weight(context: &Context<'_>, subject: Subject<'_>) -> Opti
 }
 
 /// Whether the operation computes at run time; constants and arithmetic on shapes do not.
-fn computes(context: &Context<'_>, subject: Subject<'_>) -> bool {
+pub(super) fn computes(context: &Context<'_>, subject: Subject<'_>) -> bool {
     !subject.kind.is_constant()
         && !subject.op.outputs.iter().all(|&output| context.is_constant_value(output))
 }
