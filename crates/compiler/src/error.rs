@@ -206,6 +206,15 @@ impl From<coremill_pt2::Error> for Error {
     }
 }
 
+impl From<coremill_delegate::Error> for Error {
+    fn from(error: coremill_delegate::Error) -> Error {
+        match error.kind() {
+            coremill_delegate::ErrorKind::Fault => Error::Fault(error.to_string()),
+            _ => Error::Program(LoweringError::of(error.to_string(), error.hint())),
+        }
+    }
+}
+
 /// Returns a [`LoweringError`] with a formatted reason from the enclosing function.
 macro_rules! refuse {
     ($($reason:tt)*) => {

@@ -2,17 +2,14 @@
 
 use std::collections::HashMap;
 
+use coremill_delegate::{constant_method, delegate, payload, shared_delegates};
 use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
-use coremill_pte::ByteRope;
-use coremill_pte::coreml::{BACKEND, Reference};
-use coremill_pte::program::{
-    Chain, ContainerMetadata, Delegate, ExecutionPlan, NamedData, Program, Value, ValueId,
-};
+use coremill_pte::program::{CompileSpec, Delegate, ExecutionPlan, Program};
 
-use crate::emit::{Pool, payload, plan};
+use crate::emit::{Pool, plan};
 use crate::error::{Error, LoweringError, Result, UnsupportedOp};
-use crate::options::{Constant, LowerOptions, WeightSharing};
+use crate::options::{LowerOptions, WeightSharing};
 use crate::out_variants::to_out_variants;
 use crate::partition::{
     DelegatedPartition, Division, FallbackReason, PartitionOptions, Report, around, divide, report,
@@ -92,31 +89,16 @@ pub fn lower_methods(programs: Vec<MethodProgram<'_>>) -> Result<LoweredPrograms
     let plans = methods.iter().zip(delegates);
     let plans = plans.map(|(of, delegates)| plan(&of.name, &of.around, delegates, &mut pool));
     let mut plans = plans.collect::<Result<Vec<ExecutionPlan>, _>>()?;
-    plans.extend(constant_methods.iter().map(constant_method));
-    plans.sort_by(|left, right| left.name.cmp(&right.name));
-    lowered.plans = plans;
     lowered.constants = pool.constants;
     lowered.mutable_data = pool.initial;
+    for (name, constant) in constant_methods {
+        plans.push(constant_method(name, constant, &mut lowered)?);
+    }
+    plans.sort_by(|left, right| left.name.cmp(&right.name));
+    lowered.plans = plans;
     let reports = methods.into_iter().map(|method| method.report).collect();
     files.iter().try_for_each(check_files)?;
     Ok(LoweredPrograms { program: lowered, reports, bounded })
-}
-
-fn constant_method((name, constant): &(String, Constant)) -> ExecutionPlan {
-    let value = match constant {
-        Constant::Int(number) => Value::Int(*number),
-        Constant::Double(number) => Value::Double(*number),
-        Constant::Bool(truth) => Value::Bool(*truth),
-        Constant::Text(text) => Value::String(text.clone()),
-    };
-    ExecutionPlan {
-        name: name.clone(),
-        container: Some(ContainerMetadata::default()),
-        values: vec![value],
-        outputs: vec![ValueId(0)],
-        chains: vec![Chain::default()],
-        ..ExecutionPlan::default()
-    }
 }
 
 /// Whether the methods share weights, which is ExecuTorch's default.
@@ -291,7 +273,7 @@ fn apart(methods: &[Method<'_>], program: &mut Program) -> Result<Vec<Vec<Delega
             let origins = options.debug_info.then(|| numbered(&delegated.origins));
             let (data, _) =
                 payload(&model, options.model_type, "lowered_module", origins.as_ref())?;
-            delegates.push(delegate(data, options, program)?);
+            delegates.push(delegate(data, &options.compile_specs, program)?);
         }
         all.push(delegates);
     }
@@ -333,35 +315,12 @@ fn shared(methods: &[Method<'_>], program: &mut Program) -> Result<Vec<Vec<Deleg
             function
         });
         let model = described(functions.collect(), &options.options)?;
-        let (data, identifier) =
-            payload(&model, options.model_type, &format!("lowered_module_partition_{part}"), None)?;
-        let key = format!("coreml_{identifier}");
-        if !program.named_data.iter().any(|data| data.key == key) {
-            let data = NamedData { key: key.clone(), data, alignment: 1, ..NamedData::default() };
-            program.named_data.push(data);
-        }
-        for (method, delegates) in methods.iter().zip(&mut all) {
-            let reference = Reference { key: key.clone(), function: method.name.clone() };
-            let data = ByteRope::from(reference.to_bytes());
-            delegates.push(delegate(data, method.options, program)?);
-        }
+        let functions: Vec<(&str, &[CompileSpec])> = methods
+            .iter()
+            .map(|method| (method.name.as_str(), &*method.options.compile_specs))
+            .collect();
+        let shared = shared_delegates(&model, options.model_type, part, &functions, program)?;
+        all.iter_mut().zip(shared).for_each(|(delegates, shared)| delegates.push(shared));
     }
     Ok(all)
-}
-
-fn delegate(
-    data: ByteRope,
-    options: &LowerOptions,
-    program: &mut Program,
-) -> Result<Delegate, Error> {
-    let number = u32::try_from(program.delegate_data.len()).map_err(|_| {
-        Error::Program(LoweringError::new("there are more delegates than 32 bits count"))
-    })?;
-    program.delegate_data.push(data);
-    Ok(Delegate {
-        id: BACKEND.to_owned(),
-        data: number,
-        compile_specs: options.compile_specs.clone(),
-        ..Delegate::default()
-    })
 }

@@ -42,14 +42,15 @@ mod preprocess;
 mod specs;
 
 pub use calls::SourceMap;
+pub use coremill_delegate::{Constant, ModelType};
 pub use coremill_mil::text::identifier;
 pub use decompose::{ComplexLowered, pairs};
 pub use error::{Error, ErrorKind, LoweringError, UnsupportedOp};
 pub use executorch::{LoweredPrograms, MethodProgram, lower, lower_methods};
 pub use lower::LoopedBuffer;
 pub use options::{
-    Constant, DEFAULT_MAX_SIZE, LowerOptions, ModelType, Options, Precision, Rewrite, RewriteFn,
-    States, WeightSharing, is_within,
+    DEFAULT_MAX_SIZE, LowerOptions, Options, Precision, Rewrite, RewriteFn, States, WeightSharing,
+    is_within,
 };
 pub use partition::{
     Cost, EdgeDivision, EdgePart, FallbackCall, PartReport, Reason, Report, edge_partition,

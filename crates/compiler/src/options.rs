@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use coremill_compress::linear;
+use coremill_delegate::{Constant, ModelType};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
 use coremill_passes::{AnalyzedFunction, KeepFp32};
@@ -150,19 +151,6 @@ impl Default for LowerOptions {
     }
 }
 
-/// Return value of a constant method.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Constant {
-    /// An integer.
-    Int(i64),
-    /// A float.
-    Double(f64),
-    /// A boolean.
-    Bool(bool),
-    /// A string.
-    Text(String),
-}
-
 /// Weight sharing between methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightSharing {
@@ -170,14 +158,4 @@ pub enum WeightSharing {
     Positional,
     /// Each partition is a separate model.
     Disabled,
-}
-
-/// Format of a delegate's model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModelType {
-    /// A package, which the device compiles on first load.
-    #[default]
-    Model,
-    /// A compiled model.
-    CompiledModel,
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use coremill_delegate::{Handles, payload_in};
 use coremill_mil::ir::{Function, Opset};
 use coremill_pt2::ExportedProgram;
 
-use crate::emit::{Handles, payload_in};
 use crate::error::Error;
 use crate::options::LowerOptions;
 use crate::pipeline::{

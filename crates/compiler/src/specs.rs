@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use coremill_compress::linear;
+use coremill_delegate::ModelType;
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use serde::Deserialize;
 
 use crate::error::{LoweringError, Result, refuse};
-use crate::options::{LowerOptions, ModelType, Precision, WeightSharing};
+use crate::options::{LowerOptions, Precision, WeightSharing};
 
 pub use coremill_pte::program::CompileSpec;
 

@@ -52,6 +52,9 @@ mod weights;
 pub use arg::{Arg, Args, Bools, Ints};
 pub use compile::{CompileOptions, Precision};
 pub use coremill_coreml::{Chip, DeviceKind, Plan, PlannedOperation};
+pub use coremill_delegate::{
+    Constant as MethodConstant, ConstantTensor, ModelType, ProgramOptions,
+};
 pub use coremill_engine::{Array, FeatureSpec, Outputs};
 pub use coremill_mil::ir::{Constant, Dim, Opset};
 pub use coremill_session::{

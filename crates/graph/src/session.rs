@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coremill_coreml::Plan;
+use coremill_delegate::ProgramOptions;
 use coremill_engine::{Array, ElementsView, Engine, FeatureSpec, Outputs};
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Constant, Definition, Type, ValueId};
@@ -279,10 +280,26 @@ impl Executable {
         Ok(self.model.as_ref().expect("it was made above"))
     }
 
-    /// Writes the model as `.mlpackage` or `.mlmodelc`, depending on the path's extension.
+    /// The model as an ExecuTorch program with a method for each function. The method of a single function is `forward`.
+    pub fn to_program(&mut self, options: &ProgramOptions) -> Result<coremill_pte::Program> {
+        let model = self.model()?;
+        verified(model)?;
+        coremill_delegate::program(model, options).map_err(|error| {
+            let hint = error.hint().map(str::to_owned);
+            Error::of(ErrorKind::Options, hint, error)
+        })
+    }
+
+    /// Writes the model as `.mlpackage`, `.mlmodelc` or `.pte`, depending on the path's extension.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if path.extension().is_some_and(|extension| extension == "pte") {
+            let program = self.to_program(&ProgramOptions::default())?;
+            let written = coremill_pte::write(path, &program, &Default::default());
+            return written.map_err(|error| Error::of(ErrorKind::File, None, error));
+        }
         let verified = verified(self.model()?)?;
-        Ok(coremill_session::save(path.as_ref(), &verified, &SaveOptions::default())?)
+        Ok(coremill_session::save(path, &verified, &SaveOptions::default())?)
     }
 
     /// Names of the functions, or of a program's methods.

@@ -13,7 +13,7 @@ use coremill_engine::Numerics;
 use coremill_io::unknown_name;
 use coremill_passes::check_pass_names;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::error;
 use crate::path::path_of;
@@ -357,8 +357,12 @@ fn constant(value: &Bound<'_, PyAny>) -> PyResult<Constant> {
         Constant::Double(number.value())
     } else if let Ok(text) = value.cast::<PyString>() {
         Constant::Text(text.to_cow()?.into_owned())
+    } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let items = value.try_iter()?.map(|item| constant(&item?));
+        Constant::Several(items.collect::<PyResult<_>>()?)
     } else {
-        return Err(wrong(value, "constant_methods", "a bool, an int, a float or a str"));
+        let expected = "a bool, an int, a float, a str or a list of them";
+        return Err(wrong(value, "constant_methods", expected));
     })
 }
 

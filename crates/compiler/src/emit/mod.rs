@@ -7,15 +7,12 @@
 //! | `control_flow` | branches and loops as jumps |
 //! | `memory` | memory plan of tensors |
 //! | `pool` | constants |
-//! | `payload` | payloads of delegates |
 
 mod arguments;
 mod control_flow;
 mod memory;
 mod method;
-mod payload;
 mod pool;
 
 pub(crate) use self::method::plan;
-pub(crate) use self::payload::{Handles, payload, payload_in};
 pub(crate) use self::pool::Pool;

@@ -1,3 +1,5 @@
+use coremill_mil::ir::Dim;
+
 use super::rope::{RopeTables, rotate};
 use super::{Linear, RmsNorm, below, fits, has_axes, place, product};
 use crate::graph::Graph;
@@ -165,7 +167,7 @@ impl<'g> KvCache<'g> {
         }
     }
 
-    /// Stores keys and values at a position (one integer), and returns all keys and values.
+    /// Stores keys and values at a position (one integer), and returns all keys and values. Their number may be dynamic.
     #[track_caller]
     pub fn append(
         self,
@@ -179,9 +181,9 @@ impl<'g> KvCache<'g> {
         if !has_axes(key, "a cache", &axes) || !has_axes(value, "a cache", &axes) {
             return nothing;
         }
-        let (held, given) = (self.keys.shape(), key.shape());
-        if held.len() == 4 && given[2] > held[2] {
-            let [room, count] = [held[2], given[2]];
+        let (held, given) = (self.keys.shape(), key.dims()[2].known());
+        if let Some(count) = given.filter(|&count| held.len() == 4 && count > held[2] as u64) {
+            let room = held[2];
             let message = format!("a cache of {room} positions has no room for {count} more");
             let hint = "declare the cache as long as the longest sequence";
             graph.note(message, Some(hint.into()), std::panic::Location::caller());
@@ -192,8 +194,10 @@ impl<'g> KvCache<'g> {
             let zeros = graph.ints([2], &[0, 0]);
             let after = graph.ints([1], &[0]);
             let begin = graph.concat([zeros, position, after], 0, Default::default());
-            let size: Vec<i32> = new.shape().iter().map(|&extent| place(extent)).collect();
-            let end = begin + graph.ints([size.len()], &size);
+            let known = |dim: &Dim| dim.known().map(|extent| place(extent as usize));
+            let size: Option<Vec<i32>> = new.dims().iter().map(known).collect();
+            let size = size.map(|size| graph.ints([size.len()], &size));
+            let end = begin + size.unwrap_or_else(|| new.shape_tensor());
             let updated = state.read().slice_update(new, begin, end, ops::SliceUpdate::new());
             state.write(updated);
             state.read()
@@ -205,17 +209,40 @@ impl<'g> KvCache<'g> {
     #[track_caller]
     pub fn mask(self, position: Tensor<'g>, queries: usize, window: Option<usize>) -> Tensor<'g> {
         let graph = position.graph();
-        let length = self.keys.shape().get(2).copied().unwrap_or(1);
-        if !fits(graph, "a mask", &[queries, length]) {
+        if !fits(graph, "a mask", &[queries, self.length()]) {
+            return graph.nothing();
+        }
+        let places = self.places(graph);
+        let own: Vec<i32> = (0..place(queries)).collect();
+        let own = graph.ints([queries, 1], &own) + position;
+        self.mask_at(places, own, window)
+    }
+
+    /// Mask for unfilled positions of the cache, for queries at positions of shape `[queries]`. Their number may be dynamic.
+    #[track_caller]
+    pub fn mask_of(self, positions: Tensor<'g>, window: Option<usize>) -> Tensor<'g> {
+        let places = self.places(positions.graph());
+        self.mask_at(places, positions.unsqueeze(1), window)
+    }
+
+    /// Number of positions.
+    fn length(self) -> usize {
+        self.keys.shape().get(2).copied().unwrap_or(1)
+    }
+
+    fn places(self, graph: &'g Graph) -> Tensor<'g> {
+        let length = self.length();
+        if !fits(graph, "a mask", &[length]) {
             return graph.nothing();
         }
         let places: Vec<i32> = (0..place(length)).collect();
-        let own: Vec<i32> = (0..place(queries)).collect();
-        let places = graph.ints([1, length], &places);
-        let own = graph.ints([queries, 1], &own) + position;
+        graph.ints([1, length], &places)
+    }
+
+    fn mask_at(self, places: Tensor<'g>, own: Tensor<'g>, window: Option<usize>) -> Tensor<'g> {
         let mut hidden = places.greater(own);
         // A window that covers the whole cache hides nothing.
-        if let Some(window) = window.filter(|&window| window < length) {
+        if let Some(window) = window.filter(|&window| window < self.length()) {
             hidden = hidden.logical_or((places + place(window)).less_equal(own));
         }
         hidden.cast(crate::DType::Fp32) * MASKED

@@ -13,17 +13,26 @@ use coremill_pte::coreml::{
     PathPart, identifier,
 };
 
-use crate::error::{Error, LoweringError};
-use crate::options::ModelType;
+use crate::error::Error;
+
+/// Format of a delegate's model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelType {
+    /// A package, which the device compiles on first load.
+    #[default]
+    Model,
+    /// A compiled model.
+    CompiledModel,
+}
 
 /// Call numbers by operation name.
-pub(crate) type Handles = Vec<(String, Vec<i64>)>;
+pub type Handles = Vec<(String, Vec<i64>)>;
 
 /// The payload of a model, and an identifier derived from its content. A model with several functions is described
 /// per method.
 ///
 /// `origins` maps value names to call numbers.
-pub(crate) fn payload(
+pub fn payload(
     model: &Model,
     kind: ModelType,
     name: &str,
@@ -36,28 +45,28 @@ pub(crate) fn payload(
 
 /// Writes the payload to memory that `room` allocates once the size is known. Also returns the calls of each
 /// operation.
-pub(crate) fn payload_in<R: AsMut<[u8]>>(
+pub fn payload_in<R: AsMut<[u8]>, E: From<Error>>(
     model: &Model,
     kind: ModelType,
     name: &str,
     origins: Option<&HashMap<String, i64>>,
-    room: impl FnOnce(usize) -> Result<R, Error>,
-) -> Result<((R, String), Handles), Error> {
+    room: impl FnOnce(usize) -> Result<R, E>,
+) -> Result<((R, String), Handles), E> {
     let write =
         |unhashed: &PendingPackage<'_>, contents: &Contents<'_>| contents.in_memory(unhashed, room);
     with_contents(model, kind, name, origins, write)
 }
 
-fn with_contents<T>(
+fn with_contents<T, E: From<Error>>(
     model: &Model,
     kind: ModelType,
     name: &str,
     origins: Option<&HashMap<String, i64>>,
-    write: impl FnOnce(&PendingPackage<'_>, &Contents<'_>) -> Result<T, Error>,
-) -> Result<(T, Handles), Error> {
+    write: impl FnOnce(&PendingPackage<'_>, &Contents<'_>) -> Result<T, E>,
+) -> Result<(T, Handles), E> {
     let verified = verify(model).map_err(|report| {
         let first = report.diagnostics.first();
-        Error::Fault(first.map_or_else(String::new, |diagnostic| diagnostic.message.clone()))
+        Error::fault(first.map_or_else(String::new, |diagnostic| diagnostic.message.clone()))
     })?;
     let unhashed = match kind {
         ModelType::Model => package::unhashed(&verified),
@@ -77,11 +86,11 @@ fn with_contents<T>(
 }
 
 fn unwritable(error: package::Error) -> Error {
-    Error::Program(LoweringError::new(error.to_string()))
+    Error::model(error.to_string())
 }
 
 fn fault(error: coremill_pte::Error) -> Error {
-    Error::Fault(error.to_string())
+    Error::fault(error.to_string())
 }
 
 /// Contents of a payload.
@@ -123,11 +132,11 @@ impl Contents<'_> {
     }
 
     /// Writes a payload to memory that `room` allocates once the size is known. Weights are read only once.
-    fn in_memory<R: AsMut<[u8]>>(
+    fn in_memory<R: AsMut<[u8]>, E: From<Error>>(
         &self,
         unhashed: &PendingPackage<'_>,
-        room: impl FnOnce(usize) -> Result<R, Error>,
-    ) -> Result<(R, String), Error> {
+        room: impl FnOnce(usize) -> Result<R, E>,
+    ) -> Result<(R, String), E> {
         let (outline, _) = self.directory(unhashed.outline().map_err(unwritable)?)?;
         let (outline, places) = outline.to_data_with_places().map_err(fault)?;
         let place = |path: &str| places.get(&*format!("{}/{path}", self.root)).cloned();
@@ -140,7 +149,7 @@ impl Contents<'_> {
         if lengths != (outline.len(), outline.len()) {
             let message =
                 format!("a payload of {} bytes has the lengths {lengths:?}", outline.len());
-            return Err(Error::Fault(message));
+            return Err(Error::fault(message).into());
         }
         // Copies the bytes between the weights.
         let mut written: Vec<_> = unhashed.weights().filter_map(|path| place(&path)).collect();
@@ -149,7 +158,7 @@ impl Contents<'_> {
         let mut start = 0;
         for place in written {
             let read = data.read_at(start, &mut target[start..place.start]);
-            read.map_err(|error| Error::Program(LoweringError::new(error.to_string())))?;
+            read.map_err(|error| Error::model(error.to_string()))?;
             start = place.end;
         }
         Ok((room, identifier))
@@ -248,7 +257,7 @@ mod tests {
             let model = model(&source);
             let origins = HashMap::from([("y".to_owned(), 3)]);
             for kind in [ModelType::Model, ModelType::CompiledModel] {
-                let room = |length: usize| Ok(vec![0xa5; length]);
+                let room = |length: usize| Ok::<_, Error>(vec![0xa5; length]);
                 let ((found, named), handles) =
                     payload_in(&model, kind, "part", Some(&origins), room).expect("in memory");
                 let (data, identifier) =
@@ -256,8 +265,9 @@ mod tests {
                 assert!(found == data.to_buffer().as_bytes(), "{kind:?}: {source}");
                 assert_eq!(named, identifier);
                 assert_eq!(handles.len(), 1);
-                let failed =
-                    payload_in(&model, kind, "part", None, |length| Ok(vec![0; length - 1]));
+                let failed = payload_in(&model, kind, "part", None, |length| {
+                    Ok::<_, Error>(vec![0; length - 1])
+                });
                 assert!(failed.is_err());
             }
         }
