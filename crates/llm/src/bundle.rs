@@ -19,7 +19,7 @@ pub struct Bundle {
 #[derive(Debug)]
 enum Form {
     Weights(Box<LanguageModel>),
-    /// A package or a compiled model, and the directory with its tokenizer.
+    /// A package, a compiled model or an ExecuTorch program, and the directory with its tokenizer.
     Converted {
         model: PathBuf,
         directory: PathBuf,
@@ -27,7 +27,7 @@ enum Form {
 }
 
 /// Endings of converted models.
-const CONVERTED: [&str; 2] = ["mlpackage", "mlmodelc"];
+const CONVERTED: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
 
 fn is_converted(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
@@ -49,7 +49,7 @@ impl Bundle {
         }
         if path.is_dir() && !path.join("config.json").is_file() {
             let found = CONVERTED.iter().map(|ending| path.join(format!("model.{ending}")));
-            if let Some(model) = found.into_iter().find(|model| model.is_dir()) {
+            if let Some(model) = found.into_iter().find(|model| model.exists()) {
                 return Ok(Bundle { form: Form::Converted { model, directory: path.to_owned() } });
             }
         }

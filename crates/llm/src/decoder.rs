@@ -1,6 +1,6 @@
 //! The decoder as a graph: one function for blocks of a number of tokens.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use coremill_graph::nn::{
     Activation, AttentionOptions, Embedding, KvCache, Linear, RmsNorm, RopeStyle, RopeTables,
@@ -21,11 +21,27 @@ pub const LAST: &str = "last";
 /// Name of the output.
 pub const LOGITS: &str = "logits";
 
+/// Inputs, outputs and cache of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Interface {
+    /// A block of a fixed number of tokens, and the cache as states.
+    #[default]
+    Block,
+    /// From one to the given number of tokens, and the cache as states. The logits are those after the last token.
+    Range,
+    /// The cache, the mask, and the cosines and sines of the positions are inputs. Outputs are the logits, and the new keys
+    /// and values, which the caller stores in the cache.
+    Stateless,
+}
+
 /// A function of a decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionOptions<'n> {
     /// Its name.
     pub name: &'n str,
+    /// Its inputs and outputs.
+    pub interface: Interface,
     /// Tokens of a call.
     pub tokens: usize,
     /// Positions of the cache.
@@ -34,11 +50,27 @@ pub struct FunctionOptions<'n> {
     pub all_logits: bool,
 }
 
+/// Name of the embeddings.
+const EMBEDDINGS: &str = "model.embed_tokens";
+
+/// Name of the input for the mask that is added to the scores, of a function without states.
+pub const MASK: &str = "mask";
+/// Names of the inputs for cosines and sines, of a function without states.
+pub const ROTATIONS: [&str; 2] = ["cos", "sin"];
+
+/// Name of a layer's keys or values.
+fn cache_name(layer: usize, part: &str) -> String {
+    format!("layer_{layer}_{part}")
+}
+
 /// Builds a function that reads tokens at positions of the cache and returns logits.
 pub fn build(config: &Config, options: &FunctionOptions<'_>) -> Graph {
     let graph = Graph::named(options.name, Opset::Ios18);
-    let logits = Decoder { config, options: *options, graph: &graph }.logits();
-    graph.output(LOGITS, logits);
+    let decoder = Decoder { config, options: *options, graph: &graph };
+    match options.interface {
+        Interface::Stateless => decoder.stateless(),
+        Interface::Block | Interface::Range => graph.output(LOGITS, decoder.logits()),
+    }
     graph
 }
 
@@ -50,11 +82,28 @@ struct Decoder<'a, 'g> {
 
 /// Inputs that all layers share.
 struct LayerInputs<'g> {
-    position: Tensor<'g>,
+    cache: CacheInputs<'g>,
     /// Masks of layers without and with the window, once they are computed.
     masks: [Cell<Option<Tensor<'g>>>; 2],
     global: RopeTables<'g>,
     local: Option<RopeTables<'g>>,
+}
+
+/// Where layers find earlier keys and values.
+enum CacheInputs<'g> {
+    States {
+        /// Position of the first token.
+        position: Tensor<'g>,
+        /// Positions of all tokens, if their number is dynamic.
+        positions: Option<Tensor<'g>>,
+    },
+    Inputs {
+        mask: Tensor<'g>,
+        /// Keys and values of each layer.
+        layers: Vec<[Tensor<'g>; 2]>,
+        /// New keys and values of each layer.
+        new: RefCell<Vec<[Tensor<'g>; 2]>>,
+    },
 }
 
 fn count(extent: usize) -> i32 {
@@ -62,38 +111,109 @@ fn count(extent: usize) -> i32 {
 }
 
 impl<'g> Decoder<'_, 'g> {
+    /// Tokens of a call as an extent; −1 if it is dynamic.
+    fn length(&self) -> i32 {
+        match self.options.interface {
+            Interface::Range => -1,
+            _ => count(self.options.tokens),
+        }
+    }
+
     fn logits(&self) -> Tensor<'g> {
         let (graph, config, tokens) = (self.graph, self.config, self.options.tokens);
-        let ids = graph.input(TOKENS, DType::Int32, [1, tokens]);
+        let is_range = self.options.interface == Interface::Range;
+        let ids = match is_range {
+            true => {
+                graph.flexible_input(TOKENS, DType::Int32, &[(1, 1), (1, count(tokens).into())])
+            }
+            false => graph.input(TOKENS, DType::Int32, [1, tokens]),
+        };
         let position = graph.input(POSITION, DType::Int32, [1]);
-        let picks = tokens > 1 && !self.options.all_logits;
+        let picks = tokens > 1 && !self.options.all_logits && !is_range;
         let last = picks.then(|| graph.input(LAST, DType::Int32, [1]));
-        let steps: Vec<i32> = (0..count(tokens)).collect();
-        let positions = graph.ints([tokens], &steps) + position;
+        let steps = match is_range {
+            true => graph.range_1d(ids.shape_tensor().at(0, 1), graph.int(0), graph.int(1)),
+            false => {
+                let steps: Vec<i32> = (0..count(tokens)).collect();
+                graph.ints([tokens], &steps)
+            }
+        };
+        let positions = steps + position;
         let tables = |rotation: &Rotation| {
             let (frequencies, amplitude) = rotation.frequencies(self.options.context);
             let (context, style) = (self.options.context, RopeStyle::SplitHalves);
             RopeTables::of_frequencies(graph, context, &frequencies, amplitude, style).at(positions)
         };
         let shared = LayerInputs {
-            position,
+            cache: CacheInputs::States { position, positions: is_range.then_some(positions) },
             masks: Default::default(),
             global: tables(&config.rotation),
             local: config.local_rotation.as_ref().map(tables),
         };
-        let embeddings = "model.embed_tokens";
-        let mut x = Embedding::new(config.vocabulary, config.width).apply(embeddings, ids);
+        let x = self.layers(ids, &shared);
+        match last {
+            Some(last) => self.head(x.gather(last, Gather::new().axis(1))),
+            None if is_range && !self.options.all_logits => self.head(x.narrow(1, -1..)),
+            None => self.head(x),
+        }
+    }
+
+    /// Builds a function without states, with the inputs and outputs of ExecuTorch's static runners.
+    fn stateless(&self) {
+        let (graph, config) = (self.graph, self.config);
+        let FunctionOptions { tokens, context, .. } = self.options;
+        let half = |name: &str, shape: &[usize]| graph.input(name, DType::Fp16, shape);
+        let ids = graph.input(TOKENS, DType::Int32, [1, tokens]);
+        let mask = half(MASK, &[1, tokens, context + tokens]).cast(DType::Fp32);
+        let rotations = ROTATIONS.map(|name| half(name, &[tokens, config.rotation.rotated / 2]));
+        let [cos, sin] = rotations.map(|table| table.cast(DType::Fp32));
+        let shape = [1, config.kv_heads, context, config.head];
+        let cached = |part: &str| -> Vec<Tensor<'g>> {
+            let names = (0..config.layers).map(|layer| cache_name(layer, part));
+            names.map(|name| half(&name, &shape).cast(DType::Fp32)).collect()
+        };
+        let (keys, values) = (cached("keys"), cached("values"));
+        let picks = !self.options.all_logits;
+        let last = picks.then(|| graph.input(LAST, DType::Int32, [1]));
+        let layers = keys.into_iter().zip(values).map(|(keys, values)| [keys, values]).collect();
+        let shared = LayerInputs {
+            cache: CacheInputs::Inputs { mask, layers, new: RefCell::default() },
+            masks: Default::default(),
+            global: RopeTables::new(cos, sin, RopeStyle::SplitHalves),
+            local: None,
+        };
+        let x = self.layers(ids, &shared);
+        let logits = match last {
+            Some(last) => self.head(x.gather(last, Gather::new().axis(1))),
+            None => self.head(x),
+        };
+        graph.output(LOGITS, logits.cast(DType::Fp16));
+        let CacheInputs::Inputs { new, .. } = shared.cache else { return };
+        let new = new.into_inner();
+        for (index, part) in ["new_keys", "new_values"].into_iter().enumerate() {
+            for (layer, pair) in new.iter().enumerate() {
+                graph.output(&cache_name(layer, part), pair[index].cast(DType::Fp16));
+            }
+        }
+    }
+
+    /// The hidden states after all layers and the last norm.
+    fn layers(&self, ids: Tensor<'g>, shared: &LayerInputs<'g>) -> Tensor<'g> {
+        let config = self.config;
+        let mut x = Embedding::new(config.vocabulary, config.width).apply(EMBEDDINGS, ids);
         if config.embedding_scale != 1.0 {
             x = x * config.embedding_scale;
         }
         for layer in 0..config.layers {
-            x = self.layer(layer, x, &shared);
+            x = self.layer(layer, x, shared);
         }
-        x = self.norm("model.norm", x);
-        if let Some(last) = last {
-            x = x.gather(last, Gather::new().axis(1));
-        }
-        let head = if config.tied { embeddings } else { "lm_head" };
+        self.norm("model.norm", x)
+    }
+
+    /// The logits of hidden states.
+    fn head(&self, x: Tensor<'g>) -> Tensor<'g> {
+        let config = self.config;
+        let head = if config.tied { EMBEDDINGS } else { "lm_head" };
         let mut logits = Linear::new(config.vocabulary).without_bias().apply(head, x);
         if config.logit_scale != 1.0 {
             logits = logits * config.logit_scale;
@@ -154,7 +274,7 @@ impl<'g> Decoder<'_, 'g> {
     fn attention(&self, layer: usize, x: Tensor<'g>, shared: &LayerInputs<'g>) -> Tensor<'g> {
         let config = self.config;
         let name = |part: &str| format!("model.layers.{layer}.self_attn.{part}");
-        let (tokens, head) = (self.options.tokens, config.head);
+        let (length, head) = (self.length(), config.head);
         let (all, kv) = (config.heads * head, config.kv_heads * head);
         let bias = config.qkv_bias;
         let [query, key, value] = match config.family.fused {
@@ -169,7 +289,7 @@ impl<'g> Decoder<'_, 'g> {
         let heads = |x: Tensor<'g>, norm: &str, heads: usize| {
             let whole = config.family.qk_norm == QkNorm::Whole && !norm.is_empty();
             let x = if whole { self.norm(&name(norm), x) } else { x };
-            let x = x.view([1, tokens, heads, head]);
+            let x = x.view([1, length, count(heads), count(head)]);
             let each = config.family.qk_norm == QkNorm::Head && !norm.is_empty();
             let x = if each { self.norm(&name(norm), x) } else { x };
             x.transpose([0, 2, 1, 3])
@@ -177,26 +297,54 @@ impl<'g> Decoder<'_, 'g> {
         let mut query = heads(query, "q_norm", config.heads);
         let mut key = heads(key, "k_norm", config.kv_heads);
         let value = heads(value, "", config.kv_heads);
-        let windowed = config.windowed[layer] && config.window.is_some();
         if config.rotated[layer] {
             let local = shared.local.filter(|_| config.windowed[layer]);
             let tables = local.unwrap_or(shared.global);
             (query, key) = (rotate(query, tables), rotate(key, tables));
         }
-        let shape = [1, config.kv_heads, self.options.context, head];
-        let cache = KvCache::new(self.graph, &format!("layer_{layer}"), shape);
-        let (keys, values) = cache.append(shared.position, key, value);
-        let window = config.window.filter(|_| windowed);
-        let known = &shared.masks[usize::from(windowed)];
-        let mask = known.get().unwrap_or_else(|| cache.mask(shared.position, tokens, window));
-        known.set(Some(mask));
+        let (keys, values, mask) = self.remember(layer, key, value, shared);
         let mut options = AttentionOptions::new().scale(config.attention_scale).bias(mask);
         if let Some(cap) = config.attention_cap {
             options = options.soft_cap(cap);
         }
         let attended = attention(query, keys, values, &options);
-        let merged = attended.transpose([0, 2, 1, 3]).view([1, tokens, all]);
+        let merged = attended.transpose([0, 2, 1, 3]).view([1, length, count(all)]);
         self.linear(&name("o_proj"), config.width, config.out_bias, merged)
+    }
+
+    /// All keys and values of a layer with the new ones, and the mask of the scores.
+    fn remember(
+        &self,
+        layer: usize,
+        key: Tensor<'g>,
+        value: Tensor<'g>,
+        shared: &LayerInputs<'g>,
+    ) -> (Tensor<'g>, Tensor<'g>, Tensor<'g>) {
+        let config = self.config;
+        match &shared.cache {
+            CacheInputs::States { position, positions } => {
+                let windowed = config.windowed[layer] && config.window.is_some();
+                let known = &shared.masks[usize::from(windowed)];
+                let shape = [1, config.kv_heads, self.options.context, config.head];
+                let cache = KvCache::new(self.graph, &format!("layer_{layer}"), shape);
+                let (keys, values) = cache.append(*position, key, value);
+                let window = config.window.filter(|_| windowed);
+                let mask = known.get().unwrap_or_else(|| match positions {
+                    Some(positions) => cache.mask_of(*positions, window),
+                    None => cache.mask(*position, self.options.tokens, window),
+                });
+                known.set(Some(mask));
+                (keys, values, mask)
+            }
+            CacheInputs::Inputs { mask, layers, new } => {
+                new.borrow_mut().push([key, value]);
+                let all = |earlier: Tensor<'g>, new: Tensor<'g>| {
+                    self.graph.concat([earlier, new], 2, Default::default())
+                };
+                let [keys, values] = layers[layer];
+                (all(keys, key), all(values, value), *mask)
+            }
+        }
     }
 
     fn feed_forward(&self, layer: usize, x: Tensor<'g>) -> Tensor<'g> {

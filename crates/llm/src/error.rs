@@ -51,6 +51,15 @@ impl Error {
         Error::new(ErrorKind::File, message).with_source(error)
     }
 
+    /// Wraps an error of another crate, with its message and hint.
+    pub(crate) fn of_source(
+        kind: ErrorKind,
+        hint: Option<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error { kind, detail: ErrorDetail::of_source(source, hint) }
+    }
+
     /// Puts the path of a file before the message.
     pub(crate) fn within(mut self, path: &std::path::Path) -> Error {
         self.detail = self.detail.within(path);

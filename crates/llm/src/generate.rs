@@ -2,23 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use coremill_graph::{Executable, FeatureSpec, Input};
+use coremill_graph::Executable;
 
-use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::model::{DECODE, PREFILL};
+use crate::readers::{self, Reader};
 use crate::sample::{Sampler, Sampling};
 use crate::tokenizer::Tokenizer;
 
 /// A model that reads tokens, with its cache.
 pub struct Generator {
-    executable: Executable,
-    context: usize,
-    vocabulary: usize,
-    /// Tokens that `prefill` reads in a call.
-    block: Option<usize>,
-    /// Functions return the logits of all tokens.
-    returns_all: bool,
+    reader: Box<dyn Reader>,
     position: usize,
 }
 
@@ -89,35 +82,15 @@ pub struct Generation {
 }
 
 impl Generator {
-    /// Takes a model with the functions `decode` and, for blocks of tokens, `prefill`.
-    pub fn new(mut executable: Executable) -> Result<Generator> {
-        let functions = executable.functions()?;
-        if !functions.iter().any(|name| name == DECODE) {
-            let error =
-                Error::new(ErrorKind::Unsupported, format!("the model has no function `{DECODE}`"));
-            return Err(error.with_hint("language models must be converted by coremill"));
-        }
-        let shape = |specs: Vec<FeatureSpec>, name: &str| {
-            let found = specs.into_iter().find(|spec| spec.name == name);
-            found.and_then(|spec| spec.default_shape()).unwrap_or_default()
-        };
-        let block = match functions.iter().any(|name| name == PREFILL) {
-            true => shape(executable.inputs(PREFILL)?, TOKENS).get(1).copied(),
-            false => None,
-        };
-        let logits = shape(executable.outputs(DECODE)?, LOGITS);
-        let states = executable.states(DECODE)?;
-        let cache = states.first().and_then(FeatureSpec::default_shape).unwrap_or_default();
-        let (Some(&vocabulary), Some(&context)) = (logits.last(), cache.get(2)) else {
-            fail!(Unsupported, "the model has no output `{LOGITS}`, or no cache");
-        };
-        let returns_all = logits.len() == 3;
-        Ok(Generator { executable, context, vocabulary, block, returns_all, position: 0 })
+    /// Takes a model with the functions `decode` and, for blocks of tokens, `prefill`, or an ExecuTorch program with the
+    /// methods of [`Layout`](crate::Layout).
+    pub fn new(executable: Executable) -> Result<Generator> {
+        Ok(Generator { reader: readers::open(executable)?, position: 0 })
     }
 
     /// Positions of the cache.
     pub fn context(&self) -> usize {
-        self.context
+        self.reader.context()
     }
 
     /// Number of tokens in the cache.
@@ -127,12 +100,12 @@ impl Generator {
 
     /// Number of logits.
     pub fn vocabulary(&self) -> usize {
-        self.vocabulary
+        self.reader.vocabulary()
     }
 
     /// Whether functions return the logits of all tokens.
     pub(crate) fn returns_all(&self) -> bool {
-        self.returns_all
+        self.reader.returns_all()
     }
 
     /// Forgets all tokens. What the cache holds is written over.
@@ -142,7 +115,7 @@ impl Generator {
 
     /// Compiles and plans the functions before the first tokens.
     pub fn prepare(&mut self) -> Result<()> {
-        Ok(self.executable.prepare()?)
+        self.reader.prepare()
     }
 
     /// Reads tokens, and returns the logits that follow the last one.
@@ -158,9 +131,8 @@ impl Generator {
     /// Reads tokens, and calls a function with the index of a token and the logits after it: for each token if the model
     /// returns all logits, otherwise for the last token of each call.
     pub fn read_all(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        let room = self.context - self.position;
-        if ids.len() > room {
-            let context = self.context;
+        let (context, vocabulary) = (self.context(), self.vocabulary());
+        if ids.len() > context - self.position {
             let message = format!(
                 "{} tokens do not fit: the context has {context}",
                 ids.len() + self.position
@@ -168,57 +140,27 @@ impl Generator {
             let hint = "choose more positions with the option `context`";
             return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
         }
-        if let Some(&id) = ids.iter().find(|&&id| id as usize >= self.vocabulary) {
-            fail!(
-                Argument,
-                "token {id} is not below {}, the size of the vocabulary",
-                self.vocabulary
-            );
+        if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
+            fail!(Argument, "token {id} is not below {vocabulary}, the size of the vocabulary");
         }
         let mut at = 0;
         while at < ids.len() {
-            let rest = &ids[at..];
-            let fits = |block: &usize| {
-                // A block of few tokens costs more than reading them one by one.
-                rest.len() * 4 >= *block && self.position + block <= self.context
-            };
-            let count = match self.block.filter(fits) {
-                Some(block) => self.read_block(&rest[..block.min(rest.len())], block, at, each)?,
-                None => self.read_block(&rest[..1], 1, at, each)?,
-            };
-            at += count;
+            let count = self.reader.count(ids.len() - at, self.position).max(1);
+            let part = &ids[at..(at + count).min(ids.len())];
+            let returns_all = self.reader.returns_all();
+            let logits = self.reader.read(part, self.position)?;
+            let rows = logits.chunks_exact(vocabulary);
+            match returns_all {
+                true => {
+                    let rows = rows.take(part.len()).enumerate();
+                    rows.for_each(|(row, logits)| each(at + row, logits));
+                }
+                false => rows.take(1).for_each(|logits| each(at + part.len() - 1, logits)),
+            }
+            self.position += part.len();
+            at += part.len();
         }
         Ok(())
-    }
-
-    fn read_block(
-        &mut self,
-        ids: &[u32],
-        block: usize,
-        first: usize,
-        each: &mut dyn FnMut(usize, &[f32]),
-    ) -> Result<usize> {
-        let mut tokens: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-        tokens.resize(block, 0);
-        let (position, last) = ([self.position as i32], [ids.len() as i32 - 1]);
-        let mut inputs: Vec<(&str, &dyn Input)> = vec![(TOKENS, &tokens), (POSITION, &position)];
-        if block > 1 && !self.returns_all {
-            inputs.push((LAST, &last));
-        }
-        let function = if block > 1 { PREFILL } else { DECODE };
-        let outputs = self.executable.run_function(function, &inputs)?;
-        let Some(logits) = outputs.floats(LOGITS) else {
-            fail!(Run, "the model returned no `{LOGITS}`");
-        };
-        match self.returns_all {
-            true => {
-                let rows = logits.chunks_exact(self.vocabulary).take(ids.len());
-                rows.enumerate().for_each(|(row, logits)| each(first + row, logits));
-            }
-            false => each(first + ids.len() - 1, logits),
-        }
-        self.position += ids.len();
-        Ok(ids.len())
     }
 
     /// Continues a prompt. `show` is called with each part of the text once it is certain, and returns whether to go on.
@@ -262,7 +204,7 @@ impl Generator {
             if stops {
                 break FinishReason::Stop;
             }
-            if self.position >= self.context || text.len() - prompt.len() >= options.max_tokens {
+            if self.position >= self.context() || text.len() - prompt.len() >= options.max_tokens {
                 break FinishReason::Length;
             }
             logits = self.read(&[id])?;

@@ -23,21 +23,25 @@
 //! |---|---|
 //! | `source`, `config`, [`families`] | files, their settings, and the table of model families |
 //! | [`decoder`] | the model as a graph |
-//! | `model`, `files` | [`LanguageModel`], and the files next to a converted model |
+//! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
+//! | `executorch` | what ExecuTorch's runners read of a program |
 //! | `tokenizer` | [`Tokenizer`]: `tokenizer.json` and the vocabularies of GGUF |
 //! | `chat` | [`ChatTemplate`] |
-//! | `generate`, `sample`, `score` | [`Generator`], [`Sampler`], [`score`](fn@score) |
+//! | `generate`, `readers`, `sample`, `score` | [`Generator`], [`Sampler`], [`score`](fn@score) |
 
 mod bundle;
 mod chat;
 pub mod config;
 pub mod decoder;
 mod error;
+mod executorch;
 pub mod families;
 mod files;
 mod generate;
 mod model;
+mod readers;
 mod sample;
+mod save;
 mod score;
 mod settings;
 mod source;
@@ -49,8 +53,9 @@ pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
-pub use model::{BuildOptions, DECODE, LanguageModel, PREFILL, StorageShare, Weights};
+pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, StorageShare, Weights};
 pub use sample::{Sampler, Sampling};
+pub use save::Destination;
 pub use score::{Comparison, Score, score};
 pub use settings::GenerationSettings;
 pub use tokenizer::Tokenizer;

@@ -1,14 +1,16 @@
 use std::path::Path;
+use std::str::FromStr;
 
 use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
 use coremill_compress::{CompressionConfig, Options as CompressOptions, Rule, Values, compress};
+use coremill_delegate::FORWARD;
 use coremill_graph::{CompileOptions, Device, Executable, Graph, Precision, Session};
 use coremill_mil::model::Model;
 use serde_json::Value;
 
 use crate::chat::ChatTemplate;
 use crate::config::Config;
-use crate::decoder::{self, FunctionOptions};
+use crate::decoder::{self, FunctionOptions, Interface};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::settings::GenerationSettings;
 use crate::source::{Origin, Source, read_json};
@@ -18,6 +20,8 @@ use crate::tokenizer::Tokenizer;
 pub const DECODE: &str = "decode";
 /// Name of the function that reads a block of tokens.
 pub const PREFILL: &str = "prefill";
+/// Name of the only function of a model.
+const MAIN: &str = "main";
 
 /// A language model in its files.
 #[derive(Debug)]
@@ -40,6 +44,75 @@ pub enum Weights {
     Int4,
 }
 
+/// Functions of a converted model, and their inputs and outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// The functions [`DECODE`] and [`PREFILL`].
+    #[default]
+    Coremill,
+    /// The method `forward` of ExecuTorch's `TextLLMRunner`. It takes from one to [`BuildOptions::prefill`] tokens.
+    ExecuTorch,
+    /// The method `forward` of ExecuTorch's static runner. It takes [`BuildOptions::prefill`] tokens and the cache, and returns
+    /// the logits of all tokens.
+    ExecuTorchStatic,
+    /// The methods `forward` and `prefill` of ExecuTorch's static runner. They take the cache, and return the logits of the
+    /// last valid token.
+    ExecuTorchMultifunction,
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Layout> {
+        named(
+            "layout",
+            name,
+            &[
+                ("coremill", Layout::Coremill),
+                ("executorch", Layout::ExecuTorch),
+                ("executorch-static", Layout::ExecuTorchStatic),
+                ("executorch-multifunction", Layout::ExecuTorchMultifunction),
+            ],
+        )
+    }
+}
+
+impl FromStr for Weights {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Weights> {
+        named(
+            "weights",
+            name,
+            &[
+                ("exact", Weights::Exact),
+                ("fp16", Weights::Fp16),
+                ("int8", Weights::Int8),
+                ("int4", Weights::Int4),
+            ],
+        )
+    }
+}
+
+/// The value of an option by its name.
+fn named<T: Copy>(option: &str, name: &str, values: &[(&str, T)]) -> Result<T> {
+    match values.iter().find(|(known, _)| *known == name) {
+        Some(&(_, value)) => Ok(value),
+        None => {
+            let known: Vec<_> = values.iter().map(|(known, _)| format!("`{known}`")).collect();
+            fail!(Argument, "`{option}` is `{name}`; expected {}", known.join(", "))
+        }
+    }
+}
+
+impl Layout {
+    /// Whether a caller keeps the cache.
+    pub(crate) fn is_stateless(self) -> bool {
+        matches!(self, Layout::ExecuTorchStatic | Layout::ExecuTorchMultifunction)
+    }
+}
+
 /// Options of converting a language model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -54,6 +127,8 @@ pub struct BuildOptions {
     pub precision: Precision,
     /// Return the logits of all tokens of a block rather than of the last valid one.
     pub all_logits: bool,
+    /// Functions, and their inputs and outputs.
+    pub layout: Layout,
 }
 
 impl Default for BuildOptions {
@@ -64,6 +139,7 @@ impl Default for BuildOptions {
             weights: Weights::Exact,
             precision: Precision::Fp16,
             all_logits: false,
+            layout: Layout::Coremill,
         }
     }
 }
@@ -90,6 +166,12 @@ impl BuildOptions {
     /// Sets the precision of the computation.
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
+        self
+    }
+
+    /// Sets the functions, and their inputs and outputs.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
         self
     }
 
@@ -188,9 +270,9 @@ impl LanguageModel {
         }
     }
 
-    /// The model's functions as graphs: `decode`, and `prefill` if blocks have more than one token.
+    /// The model's functions as graphs.
     pub fn graphs(&self, options: &BuildOptions) -> Result<Vec<Graph>> {
-        let BuildOptions { context, prefill, all_logits, .. } = *options;
+        let BuildOptions { context, prefill, all_logits, layout, .. } = *options;
         let most = self.config().max_context;
         if context == 0 || context > most {
             let message = format!("`context` must be from 1 to {most}, got {context}");
@@ -200,13 +282,64 @@ impl LanguageModel {
         if prefill == 0 || prefill > context {
             fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");
         }
-        let functions = [(DECODE, 1), (PREFILL, prefill)];
-        let functions = functions.into_iter().take(if prefill > 1 { 2 } else { 1 });
-        let graphs = functions.map(|(name, tokens)| {
-            let options = FunctionOptions { name, tokens, context, all_logits };
-            decoder::build(self.config(), &options)
-        });
-        Ok(graphs.collect())
+        if layout.is_stateless() {
+            self.check_stateless(prefill, context)?;
+        }
+        let block = FunctionOptions {
+            name: DECODE,
+            interface: Interface::Block,
+            tokens: 1,
+            context,
+            all_logits,
+        };
+        let functions = match layout {
+            Layout::Coremill => {
+                let prefill = FunctionOptions { name: PREFILL, tokens: prefill, ..block };
+                vec![block, prefill]
+            }
+            Layout::ExecuTorch => {
+                let interface = if prefill > 1 { Interface::Range } else { Interface::Block };
+                vec![FunctionOptions { name: MAIN, interface, tokens: prefill, ..block }]
+            }
+            Layout::ExecuTorchStatic => vec![FunctionOptions {
+                name: MAIN,
+                interface: Interface::Stateless,
+                tokens: prefill,
+                context: context - prefill,
+                all_logits: true,
+            }],
+            Layout::ExecuTorchMultifunction => {
+                let interface = Interface::Stateless;
+                let context = context - 1;
+                let decode = FunctionOptions { name: FORWARD, interface, context, ..block };
+                vec![decode, FunctionOptions { name: PREFILL, tokens: prefill, ..decode }]
+            }
+        };
+        let is_single = layout == Layout::Coremill && prefill == 1;
+        let functions = functions.iter().take(if is_single { 1 } else { 2 });
+        Ok(functions.map(|options| decoder::build(self.config(), options)).collect())
+    }
+
+    /// Refuses models whose layers differ in their masks or rotations, of which static runners have one for all.
+    fn check_stateless(&self, prefill: usize, context: usize) -> Result<()> {
+        let config = self.config();
+        let windows = config.window.filter(|&window| window < context).is_some()
+            && config.windowed.iter().take(config.layers).any(|&windowed| windowed);
+        let what = if windows {
+            "windows of attention"
+        } else if config.local_rotation.is_some() {
+            "two kinds of rotary positions"
+        } else if prefill == context {
+            fail!(Argument, "`prefill` must be less than the context of {context}, got {prefill}");
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "models with {what} are not supported by ExecuTorch's static runners; this is a `{}`",
+            config.family.name
+        );
+        let error = Error::new(ErrorKind::Unsupported, message);
+        Err(error.with_hint("choose the layout `executorch`"))
     }
 
     /// Compiles the model for a device.

@@ -1,10 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use coremill::llm::{
-    BuildOptions, ErrorKind, LanguageModel, Weights, check_companions, write_companions,
-};
+use coremill::llm::{BuildOptions, Destination, ErrorKind, LanguageModel, Layout, Weights};
 use coremill::quantity;
-use coremill::{FileKind, SaveOptions};
 use serde::Serialize;
 
 use crate::output::{self, ERROR, Failure, OutputPath};
@@ -13,17 +10,17 @@ use crate::progress::Progress;
 /// Convert a language model to Core ML
 ///
 /// The model is a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. The result has a cache
-/// of keys and values as states, and the functions `prefill` and `decode`, which share weights and states. Tokenizer, chat
-/// template and settings of generation are written next to it.
+/// of keys and values as states, and the functions `prefill` and `decode`, which share weights and states. A `.pte` is for
+/// ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B --dry-run\n  coremill generate smollm2 --chat -p 'Hello!'"
+    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B --dry-run\n  coremill generate smollm2 --chat -p 'Hello!'"
 )]
 pub(crate) struct Args {
     /// A `.gguf`, or a folder with `config.json` and safetensors
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where to write: a `.mlpackage` or a `.mlmodelc`, or a directory for `model.mlpackage`
+    /// Where to write: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`
     #[arg(short, long, value_name = "PATH", required_unless_present = "dry_run")]
     output: Option<OutputPath>,
     /// Positions of the cache [default: the model's longest sequence, at most 2048]
@@ -35,6 +32,9 @@ pub(crate) struct Args {
     /// Storage of weights
     #[arg(long, value_enum, default_value_t = WeightsArg::Exact)]
     weights: WeightsArg,
+    /// Functions and their inputs [default: `executorch` for a `.pte`, otherwise `coremill`]
+    #[arg(long, value_enum)]
+    layout: Option<LayoutArg>,
     /// Print the planned files and sizes, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -69,6 +69,29 @@ impl From<WeightsArg> for Weights {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LayoutArg {
+    /// `prefill` and `decode` with the cache as states
+    Coremill,
+    /// `forward` for ExecuTorch's `TextLLMRunner`
+    Executorch,
+    /// `forward` for ExecuTorch's static runner, which keeps the cache
+    ExecutorchStatic,
+    /// `forward` and `prefill` for ExecuTorch's static runner of several functions
+    ExecutorchMultifunction,
+}
+
+impl From<LayoutArg> for Layout {
+    fn from(argument: LayoutArg) -> Layout {
+        match argument {
+            LayoutArg::Coremill => Layout::Coremill,
+            LayoutArg::Executorch => Layout::ExecuTorch,
+            LayoutArg::ExecutorchStatic => Layout::ExecuTorchStatic,
+            LayoutArg::ExecutorchMultifunction => Layout::ExecuTorchMultifunction,
+        }
+    }
+}
+
 /// Planned files and sizes. Its JSON form is stable: fields are only added while `format_version` stays.
 #[derive(Serialize)]
 struct Plan {
@@ -96,22 +119,14 @@ struct Storage {
 /// Maximum context if the option is absent.
 pub(super) const USUAL_CONTEXT: usize = 2048;
 
-/// The model file and the directory that holds it.
-fn destination(output: &Path) -> (PathBuf, PathBuf) {
-    let is_model =
-        matches!(FileKind::of_extension(output), Ok(FileKind::Package | FileKind::CompiledModel));
-    if !is_model {
-        return (output.join("model.mlpackage"), output.to_owned());
-    }
-    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
-    (output.to_owned(), parent.unwrap_or(Path::new(".")).to_owned())
-}
-
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(output) = &args.output {
         output.as_directory()?;
     }
     super::check_output_paths([&args.model], &args.output)?;
+    let output = args.output.as_deref().unwrap_or(Path::new("."));
+    let destination = Destination::of(output, args.layout.map(Layout::from))
+        .map_err(|error| super::failure(&error))?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let model = LanguageModel::open(&args.model).map_err(|error| super::failure(&error))?;
     let config = model.config();
@@ -119,7 +134,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let options = BuildOptions::default()
         .context(context)
         .prefill(args.prefill.min(context))
-        .weights(args.weights.into());
+        .weights(args.weights.into())
+        .layout(destination.layout);
     let mut warnings = Vec::new();
     let companions = match model.companions() {
         Ok(companions) => companions,
@@ -129,10 +145,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         Err(error) => return Err(super::failure(&error)),
     };
-    let output = args.output.as_deref().unwrap_or(Path::new("."));
-    let (package, directory) = destination(output);
-    let names = companions.iter().map(|(name, _)| directory.join(name));
-    let files = [package.clone()].into_iter().chain(names);
+    let names = companions.iter().map(|(name, _)| destination.directory.join(name));
+    let files = [destination.model.clone()].into_iter().chain(names);
     let plan = Plan {
         format_version: 1,
         family: config.family.name,
@@ -156,19 +170,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         warnings,
     };
     if !args.dry_run {
-        check_companions(&directory, &companions).map_err(|error| super::failure(&error))?;
-        progress.stage("building the model");
-        let built = model.to_model(&options).map_err(|error| super::failure(&error))?;
-        let verified = coremill::verify(&built).map_err(|report| {
-            Failure::internal(format_args!("the model is not valid: {report:?}"))
-        })?;
-        progress.stage(format!("writing {}", package.display()));
-        std::fs::create_dir_all(&directory).map_err(|error| {
-            Failure::user(format_args!("cannot create {}: {error}", directory.display()))
-        })?;
-        let options = SaveOptions { durable: args.sync };
-        coremill::save(&package, &verified, &options).map_err(|error| super::failure(&error))?;
-        write_companions(&directory, &companions).map_err(|error| super::failure(&error))?;
+        let mut stage = |text: &str| progress.stage(text.to_owned());
+        model
+            .save(&destination, &companions, &options, args.sync, &mut stage)
+            .map_err(|error| super::failure(&error))?;
     }
     drop(progress);
     tell(&plan, args)

@@ -1,0 +1,79 @@
+use coremill_graph::{Executable, FeatureSpec, Input};
+
+use super::{Reader, pays_off, shape_of};
+use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
+use crate::error::{Result, fail};
+use crate::model::{DECODE, PREFILL};
+
+/// The functions `decode` and `prefill` of a Core ML model.
+pub(super) struct Functions {
+    executable: Executable,
+    context: usize,
+    vocabulary: usize,
+    /// Tokens that `prefill` reads in a call.
+    block: Option<usize>,
+    /// Functions return the logits of all tokens.
+    returns_all: bool,
+    logits: Vec<f32>,
+}
+
+impl Functions {
+    pub(super) fn new(mut executable: Executable) -> Result<Functions> {
+        let functions = executable.functions()?;
+        let block = match functions.iter().any(|name| name == PREFILL) {
+            true => shape_of(&executable.inputs(PREFILL)?, TOKENS).get(1).copied(),
+            false => None,
+        };
+        let logits = shape_of(&executable.outputs(DECODE)?, LOGITS);
+        let states = executable.states(DECODE)?;
+        let cache = states.first().and_then(FeatureSpec::default_shape).unwrap_or_default();
+        let (Some(&vocabulary), Some(&context)) = (logits.last(), cache.get(2)) else {
+            fail!(Unsupported, "the model has no output `{LOGITS}`, or no cache");
+        };
+        let returns_all = logits.len() == 3;
+        Ok(Functions { executable, context, vocabulary, block, returns_all, logits: Vec::new() })
+    }
+}
+
+impl Reader for Functions {
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn returns_all(&self) -> bool {
+        self.returns_all
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        Ok(self.executable.prepare()?)
+    }
+
+    fn count(&self, left: usize, position: usize) -> usize {
+        let fits = |&block: &usize| pays_off(block, left, position, self.context);
+        self.block.filter(fits).map_or(1, |block| block.min(left))
+    }
+
+    fn read(&mut self, ids: &[u32], position: usize) -> Result<&[f32]> {
+        let fits = |&block: &usize| pays_off(block, ids.len(), position, self.context);
+        let block = self.block.filter(fits).unwrap_or(1);
+        let mut tokens: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+        tokens.resize(block, 0);
+        let (position, last) = ([position as i32], [ids.len() as i32 - 1]);
+        let mut inputs: Vec<(&str, &dyn Input)> = vec![(TOKENS, &tokens), (POSITION, &position)];
+        if block > 1 && !self.returns_all {
+            inputs.push((LAST, &last));
+        }
+        let function = if block > 1 { PREFILL } else { DECODE };
+        let outputs = self.executable.run_function(function, &inputs)?;
+        let Some(logits) = outputs.floats(LOGITS) else {
+            fail!(Run, "the model returned no `{LOGITS}`");
+        };
+        self.logits.clear();
+        self.logits.extend_from_slice(logits);
+        Ok(&self.logits)
+    }
+}

@@ -1,0 +1,119 @@
+//! Converted models in files.
+
+use std::path::{Path, PathBuf};
+
+use coremill_mil::verify::verify;
+use coremill_session::SaveOptions;
+
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::files::{check_companions, write_companions};
+use crate::model::{BuildOptions, LanguageModel, Layout};
+
+/// Paths of a converted model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Destination {
+    /// Functions of the model.
+    pub layout: Layout,
+    /// The package, the compiled model or the ExecuTorch program.
+    pub model: PathBuf,
+    /// The directory that holds it, and the files next to it.
+    pub directory: PathBuf,
+}
+
+impl Destination {
+    /// The paths for an output: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or
+    /// `model.pte`. Without a layout, a `.pte` is for ExecuTorch's `TextLLMRunner`.
+    pub fn of(output: &Path, layout: Option<Layout>) -> Result<Destination> {
+        let extension = output.extension().and_then(|extension| extension.to_str());
+        let is_program = extension == Some("pte");
+        let is_model = matches!(extension, Some("mlpackage" | "mlmodelc"));
+        let usual = if is_program { Layout::ExecuTorch } else { Layout::Coremill };
+        let layout = layout.unwrap_or(usual);
+        if !is_program && !is_model {
+            let name = if layout == Layout::Coremill { "model.mlpackage" } else { "model.pte" };
+            let (model, directory) = (output.join(name), output.to_owned());
+            return Ok(Destination { layout, model, directory });
+        }
+        if is_program != (layout != Layout::Coremill) {
+            let (form, needed) = match is_program {
+                true => ("an ExecuTorch program", "a layout of ExecuTorch"),
+                false => ("a Core ML model", "the layout `coremill`"),
+            };
+            let message = format!("{} is {form}, which needs {needed}", output.display());
+            let error = Error::new(ErrorKind::Argument, message);
+            return Err(error.with_hint("leave the option `layout` out"));
+        }
+        let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = parent.unwrap_or(Path::new(".")).to_owned();
+        Ok(Destination { layout, model: output.to_owned(), directory })
+    }
+}
+
+impl LanguageModel {
+    /// Converts the model in the destination's layout, and writes it with the files next to it. Existing files of another
+    /// model are kept, and are an error. `stage` is called with the current step.
+    pub fn save(
+        &self,
+        destination: &Destination,
+        companions: &[(&str, String)],
+        options: &BuildOptions,
+        durable: bool,
+        stage: &mut dyn FnMut(&str),
+    ) -> Result<Vec<PathBuf>> {
+        let Destination { layout, model: path, directory } = destination;
+        check_companions(directory, companions)?;
+        let options = options.clone().layout(*layout);
+        stage("building the model");
+        let make_directory = || {
+            std::fs::create_dir_all(directory)
+                .map_err(|error| Error::io("create", directory, error))
+        };
+        let writing = format!("writing {}", path.display());
+        if *layout == Layout::Coremill {
+            let model = self.to_model(&options)?;
+            let verified = match verify(&model) {
+                Ok(verified) => verified,
+                Err(report) => fail!(Run, "the model is not valid: {report:?}"),
+            };
+            stage(&writing);
+            make_directory()?;
+            coremill_session::save(path, &verified, &SaveOptions { durable }).map_err(|error| {
+                let hint = error.hint().map(str::to_owned);
+                Error::of_source(ErrorKind::File, hint, error)
+            })?;
+        } else {
+            let program = self.to_program(&options)?;
+            stage(&writing);
+            make_directory()?;
+            coremill_pte::write(path, &program, &coremill_pte::WriteOptions { durable })
+                .map_err(|error| Error::of_source(ErrorKind::File, None, error))?;
+        }
+        let mut written = vec![path.clone()];
+        written.extend(write_companions(directory, companions)?);
+        Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_decide_on_the_layout() {
+        let of = |path: &str, layout| Destination::of(Path::new(path), layout);
+        let program = of("out/m.pte", None).expect("a destination");
+        assert_eq!(program.layout, Layout::ExecuTorch);
+        assert_eq!(program.directory, Path::new("out"));
+        let folder = of("out", Some(Layout::ExecuTorchStatic)).expect("a destination");
+        assert_eq!(folder.model, Path::new("out/model.pte"));
+        let package = of("m.mlpackage", None).expect("a destination");
+        assert_eq!((package.layout, package.directory), (Layout::Coremill, PathBuf::from(".")));
+        let error = of("m.mlpackage", Some(Layout::ExecuTorch)).expect_err("no program");
+        assert_eq!(
+            error.to_string(),
+            "m.mlpackage is a Core ML model, which needs the layout `coremill`"
+        );
+        assert!(of("m.pte", Some(Layout::Coremill)).is_err());
+    }
+}
