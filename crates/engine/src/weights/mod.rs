@@ -5,6 +5,7 @@
 //! ([`Weights::stored`]), panels ([`WeightPanels`]) or rows ([`Weights::expand_rows`]).
 
 mod expanded;
+mod nested;
 mod panels;
 mod parts;
 mod read;
@@ -12,12 +13,14 @@ mod read;
 mod tests;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use coremill_kernels::stored::{self, QuantizedMatrix};
 use coremill_tensor::DType;
 
 use crate::array::{Array, round_floats};
 pub use expanded::expanded;
+use nested::NestedWeights;
 pub(crate) use panels::WeightPanels;
 use parts::{Blocks, Mask, Numbers};
 
@@ -44,6 +47,8 @@ enum Decode {
     Affine { blocks: Blocks, scales: Numbers, shifts: Option<Numbers> },
     /// Table lookup.
     Table(Table),
+    /// Scales and shifts of other compressed weights. The codes belong to the innermost data.
+    Nested(Arc<NestedWeights>),
 }
 
 /// A matrix of bytes that represent `scale · (byte - zero)`, with a scale and a zero point per
@@ -118,6 +123,8 @@ impl Weights {
         assert_eq!(target.len(), elements.len(), "{elements:?}");
         if matches!(self.decode, Decode::Plain) && self.mask.is_none() {
             self.codes.read(elements, target);
+        } else if let Decode::Nested(nested) = &self.decode {
+            nested.expand(self.columns(), elements, target);
         } else if !target.is_empty() {
             let columns = self.columns();
             let (mut row, mut column) = (elements.start / columns, elements.start % columns);
@@ -159,6 +166,8 @@ impl Weights {
                 let entry = block * table.length + usize::from(self.codes.code(index));
                 table.entries.at(entry * table.vector + coded.element)
             }
+            // Elements of nested weights are expanded in ranges.
+            Decode::Nested(_) => f32::NAN,
         }
     }
 
@@ -172,7 +181,7 @@ impl Weights {
         let of = match &self.decode {
             Decode::Plain => &self.codes,
             Decode::Table(table) => &table.entries,
-            Decode::Affine { .. } => return false,
+            Decode::Affine { .. } | Decode::Nested(_) => return false,
         };
         of.dtype == DType::Fp16
     }
@@ -249,6 +258,7 @@ impl Weights {
                 QuantizedMatrix::palette(data, dtype, rows, columns, entries, of, shape)
             }
             Decode::Table(_) => None,
+            Decode::Nested(_) => self.nested_matrix(rows, ones),
         }
     }
 }

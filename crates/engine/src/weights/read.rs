@@ -1,15 +1,18 @@
 //! Recognizes compressed weights in the operations of a program.
 
+use std::sync::Arc;
+
 use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
+use super::nested::NestedWeights;
 use super::parts::{Blocks, Mask, Numbers};
 use super::{Decode, Table, Weights};
 use coremill_kernels::Numerics;
 
-/// Maximum depth of nested operations. A table with computed scales has depth 3.
-const MAX_DEPTH: usize = 4;
+/// Maximum depth of nested operations. A 5-bit tensor of a GGUF file has depth 4.
+const MAX_DEPTH: usize = 6;
 
 impl Weights {
     /// The weights of a `const` or of a supported chain of `constexpr_` operations. Returns `None`
@@ -199,17 +202,40 @@ impl<'f> Reader<'f> {
 
     fn blockwise(&self, op: &'f Op, depth: usize) -> Option<Weights> {
         let data = self.weights(op, "data", depth)?;
-        let (dtype, affine) = self.scales(op, &data.shape, depth)?;
-        if data.mask.is_some() && !matches!(affine, Decode::Affine { shifts: None, .. }) {
+        let scales = self.weights(op, "scale", depth)?;
+        let shifts = self.optional(op, "offset", depth)?;
+        if shifts.as_ref().is_some_and(|shifts| shifts.shape != scales.shape) {
+            return None;
+        }
+        let dtype = scales.dtype;
+        let blocks = Blocks::new(&data.shape, &scales.shape)?;
+        let stored = |weights: &Weights| matches!(weights.decode, Decode::Plain);
+        let (is_stored, is_masked) = (stored(&data), data.mask.is_some());
+        if is_masked && shifts.is_some() {
             // Elements that are not stored would not be zero.
             return None;
         }
+        let number_of_blocks = blocks.shape.iter().product();
+        let nests = match &data.decode {
+            Decode::Plain => !stored(&scales) || shifts.as_ref().is_some_and(|it| !stored(it)),
+            Decode::Table(table) if table.vector == 1 => {
+                table.outgrows(number_of_blocks, count(&data.shape)?)
+            }
+            _ => true,
+        };
+        if nests && !is_masked && scales.mask.is_none() {
+            let (shape, codes) = (data.shape.clone(), data.codes.clone());
+            let decode = Decode::Nested(Arc::new(NestedWeights { data, blocks, scales, shifts }));
+            return Some(Weights { dtype, shape, codes, mask: None, decode, rounded: false });
+        }
+        let shifts = shifts.map(|shifts| self.few(shifts));
+        let affine = Decode::Affine { blocks, scales: self.few(scales), shifts };
         let decode = match &data.decode {
-            Decode::Plain => affine,
+            _ if is_stored => affine,
             Decode::Table(table) if table.vector == 1 => {
                 Decode::Table(table.scaled(&data.shape, &affine)?)
             }
-            Decode::Table(_) | Decode::Affine { .. } => return None,
+            _ => return None,
         };
         Some(Weights { dtype, decode, ..data })
     }

@@ -147,6 +147,180 @@ fn scaled_palettes_become_tables_of_their_own() {
     assert!(weights.stored(4).is_some());
 }
 
+/// Adds operations for compressed constants with deterministic bytes.
+struct Chains {
+    function: Function,
+    state: u32,
+}
+
+impl Chains {
+    fn stated(&mut self, dtype: DType, shape: &[u64]) -> Binding {
+        let count = dtype.storage_bytes(shape.iter().product()).expect("a fixed width");
+        let bytes: Vec<u8> = (0..count)
+            .map(|_| {
+                self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (self.state >> 24) as u8
+            })
+            .collect();
+        let bytes = match dtype {
+            // Numbers of moderate size.
+            DType::Fp16 => {
+                bytes.chunks(2).flat_map(|pair| [pair[0], 0x2c | pair[1] & 0x83]).collect()
+            }
+            _ => bytes,
+        };
+        Binding::Literal(Constant::weight(dtype, shape, bytes))
+    }
+
+    fn add(&mut self, op: Op, dtype: DType, shape: &[u64]) -> Binding {
+        let name = format!("v{}", self.function.value_count());
+        let body = self.function.body;
+        let op = self.function.add_op(body, op, [(name, Type::tensor(dtype, shape))]);
+        Binding::Value(self.function.op(op).outputs[0])
+    }
+
+    fn table(&mut self, indices: DType, shape: &[u64], entries: &[i8]) -> Binding {
+        let bytes = entries.iter().map(|&entry| entry as u8).collect::<Vec<_>>();
+        let lut = [&vec![1; shape.len()][..], &[entries.len() as u64, 1]].concat();
+        let indices = self.stated(indices, shape);
+        let op = Op::new(OpKind::ConstexprLutToDense)
+            .with("indices", indices)
+            .with("lut", Binding::Literal(Constant::weight(DType::Int8, &lut, bytes)));
+        self.add(op, DType::Int8, shape)
+    }
+
+    fn floats(&mut self, shape: &[u64], entries: [f32; 2]) -> Binding {
+        let bytes: Vec<u8> =
+            entries.iter().flat_map(|&entry| half::f16::from_f32(entry).to_le_bytes()).collect();
+        let lut = [&vec![1; shape.len()][..], &[2, 1]].concat();
+        let indices = self.stated(DType::UInt1, shape);
+        let op = Op::new(OpKind::ConstexprLutToDense)
+            .with("indices", indices)
+            .with("lut", Binding::Literal(Constant::weight(DType::Fp16, &lut, bytes)));
+        self.add(op, DType::Fp16, shape)
+    }
+
+    fn scaled(
+        &mut self,
+        shape: &[u64],
+        data: Binding,
+        scale: Binding,
+        offset: Option<Binding>,
+    ) -> Binding {
+        let op = Op::new(OpKind::ConstexprBlockwiseShiftScale).with("data", data);
+        let op = op.with("scale", scale);
+        let op = match offset {
+            Some(offset) => op.with("offset", offset),
+            None => op,
+        };
+        self.add(op, DType::Fp16, shape)
+    }
+}
+
+#[test]
+fn nested_weights_are_read_by_kernels() {
+    let (rows, columns) = (6u64, 96u64);
+    let whole = [rows, columns];
+    for group in [16, 32] {
+        let groups = [rows, columns / group];
+        let units = [rows, 1];
+        type Made = fn(&mut Chains, [u64; 2], [u64; 2], [u64; 2]) -> Binding;
+        // As GGUF files store Q4_1, Q4_K, Q5_1, Q5_K, Q3_K and Q6_K.
+        let chains: [(&str, Made); 6] = [
+            ("offsets", |it, whole, groups, _| {
+                let (data, scale) =
+                    (it.stated(DType::UInt4, &whole), it.stated(DType::Fp16, &groups));
+                let products = it.scaled(&whole, data, scale, None);
+                let (ones, offset) =
+                    (it.floats(&groups, [1.0; 2]), it.stated(DType::Fp16, &groups));
+                it.scaled(&whole, products, ones, Some(offset))
+            }),
+            ("nested offsets", |it, whole, groups, units| {
+                let six: Vec<i8> = (0..64).collect();
+                let mut factors = || {
+                    let (steps, unit) =
+                        (it.table(DType::UInt6, &groups, &six), it.stated(DType::Fp16, &units));
+                    it.scaled(&groups, steps, unit, None)
+                };
+                let (scale, offset) = (factors(), factors());
+                let data = it.stated(DType::UInt4, &whole);
+                let products = it.scaled(&whole, data, scale, None);
+                let ones = it.floats(&groups, [1.0; 2]);
+                it.scaled(&whole, products, ones, Some(offset))
+            }),
+            ("five bits", |it, whole, groups, _| {
+                let odd: Vec<i8> = (0..16).map(|at| 2 * at + 1).collect();
+                let odd = it.table(DType::UInt4, &whole, &odd);
+                let signs = it.floats(&whole, [-0.5, 0.5]);
+                let data = it.scaled(&whole, odd, signs, None);
+                let (scale, shift) =
+                    (it.stated(DType::Fp16, &groups), it.floats(&groups, [-15.5; 2]));
+                let products = it.scaled(&whole, data, scale, Some(shift));
+                let (ones, offset) =
+                    (it.floats(&groups, [1.0; 2]), it.stated(DType::Fp16, &groups));
+                it.scaled(&whole, products, ones, Some(offset))
+            }),
+            ("five bits without offsets", |it, whole, groups, _| {
+                let odd: Vec<i8> = (0..16).map(|at| 2 * at + 1).collect();
+                let odd = it.table(DType::UInt4, &whole, &odd);
+                let signs = it.floats(&whole, [-0.5, 0.5]);
+                let data = it.scaled(&whole, odd, signs, None);
+                let (scale, shift) =
+                    (it.stated(DType::Fp16, &groups), it.floats(&groups, [0.5; 2]));
+                it.scaled(&whole, data, scale, Some(shift))
+            }),
+            ("three bits", |it, whole, groups, units| {
+                let six: Vec<i8> = (-32..32).collect();
+                let (steps, unit) =
+                    (it.table(DType::UInt6, &groups, &six), it.stated(DType::Fp16, &units));
+                let scale = it.scaled(&groups, steps, unit, None);
+                let data = it.table(DType::UInt3, &whole, &[-4, -3, -2, -1, 0, 1, 2, 3]);
+                it.scaled(&whole, data, scale, None)
+            }),
+            ("six bits", |it, whole, groups, units| {
+                let (steps, unit) =
+                    (it.stated(DType::Int8, &groups), it.stated(DType::Fp16, &units));
+                let scale = it.scaled(&groups, steps, unit, None);
+                let six: Vec<i8> = (-32..32).collect();
+                let data = it.table(DType::UInt6, &whole, &six);
+                it.scaled(&whole, data, scale, None)
+            }),
+        ];
+        for (name, make) in chains {
+            let function = Function::new("main", coremill_mil::ir::Opset::Ios18);
+            let mut chains = Chains { function, state: group as u32 };
+            let Binding::Value(value) = make(&mut chains, whole, groups, units) else { continue };
+            let function = chains.function;
+            let (analysis, problems) = analyze(&function);
+            assert!(problems.is_empty(), "{name}: {problems:?}");
+            for numerics in [Numerics::Fast, Numerics::Rounded] {
+                let source = FunctionContext::new(
+                    function.clone(),
+                    analysis.clone(),
+                    numerics,
+                    Limits::default(),
+                );
+                let known = source.known(value).expect("it is constant");
+                let expected = known.array(&source).expect("it expands");
+                let weights = Weights::of(&function, value, numerics).expect("it is described");
+                assert_eq!(weights.expand().to_bytes(), expected.to_bytes(), "{name}");
+                let Some(stored) = weights.stored(rows as usize) else {
+                    assert_eq!(numerics, Numerics::Rounded, "{name} is not taken by kernels");
+                    continue;
+                };
+                let (rows, columns) = (rows as usize, columns as usize);
+                let mut panel = vec![0.0; rows * columns];
+                for isa in Isa::available() {
+                    let panels = StoredPanels::new(isa, stored.clone(), Order::InputsFirst);
+                    panels.fill(0..rows, 0..columns, columns, &mut panel);
+                    let wanted = expected.as_floats().expect("floats");
+                    assert!(same(&panel, wanted), "{name} {isa}: {panel:?} {wanted:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn plans_leave_weights_compressed() {
     let (rows, columns) = (96u64, 64u64);

@@ -369,3 +369,59 @@ impl<const SHIFTED: bool> Decoder for Halves<SHIFTED> {
         unsafe { *numbers.palette.add(self.0.field(element, 4)) - numbers.offset }
     }
 }
+
+/// 4-bit fields whose entries are multiplied with the entries of 1-bit fields, minus a number.
+#[derive(Clone, Copy)]
+pub(super) struct Split {
+    pub lower: Data,
+    pub upper: Data,
+}
+
+impl Decoder for Split {
+    type Block<V: Vector> = (V::Table, V::Table, V);
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        4
+    }
+    #[inline(always)]
+    fn readable(&self) -> usize {
+        self.lower.readable(4).min(self.upper.readable(1))
+    }
+    #[inline(always)]
+    unsafe fn row(&self, element: usize) -> RowStart {
+        // SAFETY: the caller guarantees the element.
+        RowStart { pointer: unsafe { self.lower.0.add(element / 2) }, element }
+    }
+    #[inline(always)]
+    unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> Self::Block<V> {
+        // SAFETY: the caller guarantees the tables of the format: sixteen entries each, and a number.
+        unsafe {
+            let tables = numbers.palette;
+            (V::load_table(tables), V::load_table(tables.add(16)), V::splat(*tables.add(32)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: Self::Block<V>) -> V {
+        let (lower, upper, shift) = block;
+        let element = row.element + at;
+        let (lower_fields, upper_fields) = (Fields::of(4), Fields::of(1));
+        // SAFETY: the caller guarantees the elements, in both matrices.
+        unsafe {
+            let source = self.lower.0.add(element / 2);
+            let values = V::look_up(source, &lower_fields[element % 2 * 4], lower);
+            let source = self.upper.0.add(element / 8);
+            let factors = V::look_up(source, &upper_fields[element % 8], upper);
+            values.mul(factors).sub(shift)
+        }
+    }
+    #[inline(always)]
+    unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
+        // SAFETY: the caller guarantees the element and the tables.
+        unsafe {
+            let value = *numbers.palette.add(self.lower.field(element, 4));
+            let factor = *numbers.palette.add(16 + self.upper.field(element, 1));
+            value * factor - *numbers.palette.add(32)
+        }
+    }
+}

@@ -52,24 +52,36 @@ pub fn multiply_stored(
         return;
     }
     with_scratch(|scratch| {
+        let across = weights.across().max(1);
+        let (parted_size, sums_size) = (
+            if weights.is_parted() { rows * inputs } else { 0 },
+            if weights.shift().is_some() { rows * across } else { 0 },
+        );
+        let (parted, sums) = scratch.elements(parted_size + sums_size).split_at_mut(parted_size);
+        if !sums.is_empty() {
+            let block = inputs / across;
+            dispatch(isa, BlockSums { inputs, block, left, sums });
+        }
         let left = match weights.is_parted() {
             true => {
-                let parted = scratch.elements(rows * inputs);
                 dispatch(isa, Part { inputs, left, parted });
                 Matrix { elements: parted, stride: inputs }
             }
             false => left,
         };
-        multiply_parted(pool, isa, rows, left, weights, output, epilogue);
+        multiply_parted(pool, isa, rows, left, sums, weights, output, epilogue);
     });
 }
 
-/// [`multiply_stored`] with the left rows in the order of the decoded weights.
+/// [`multiply_stored`] with the left rows in the order of the decoded weights. `sums` are the sums of the blocks of
+/// each left row, for weights with shifts.
+#[expect(clippy::too_many_arguments, reason = "the operands of `multiply_stored`, and sums")]
 fn multiply_parted(
     pool: &Pool,
     isa: Isa,
     rows: usize,
     left: Matrix,
+    sums: &[f32],
     weights: &QuantizedMatrix,
     output: MatrixMut,
     epilogue: &Epilogue,
@@ -91,6 +103,7 @@ fn multiply_parted(
                 inputs,
                 block: inputs / weights.across().max(1),
                 left,
+                sums,
                 numbers,
                 output: start,
                 output_stride: output.stride,
@@ -132,6 +145,34 @@ impl Kernel for Part<'_> {
     }
 }
 
+/// Adds up the elements of each block of each row.
+struct BlockSums<'a> {
+    inputs: usize,
+    block: usize,
+    left: Matrix<'a>,
+    sums: &'a mut [f32],
+}
+
+impl Kernel for BlockSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let across = self.inputs / self.block.max(1);
+        for (row, sums) in self.sums.chunks_exact_mut(across.max(1)).enumerate() {
+            let elements = &self.left.elements[row * self.left.stride..][..self.inputs];
+            for (block, sum) in elements.chunks_exact(self.block.max(1)).zip(sums) {
+                let mut total = V::zero();
+                for part in block.chunks(V::LANES) {
+                    // SAFETY: the part has at most the elements of a vector.
+                    total = total.add(unsafe { V::load_partial(part.as_ptr(), part.len()) });
+                }
+                *sum = total.sum();
+            }
+        }
+    }
+}
+
 /// The dot products of a task.
 #[derive(Clone)]
 struct Dots<'a> {
@@ -142,6 +183,8 @@ struct Dots<'a> {
     /// Number of inputs in a block; it divides the total number.
     block: usize,
     left: Matrix<'a>,
+    /// Sums of the blocks of each left row, for weights with shifts.
+    sums: &'a [f32],
     numbers: Numbers<'a>,
     /// Pointer to the first of the columns.
     output: *mut f32,
@@ -298,11 +341,31 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
             // SAFETY: the caller guarantees the rows, and they belong to the task.
             unsafe {
                 let at = (row + m) * shape.output_stride + column + n * apart - shape.columns.start;
-                *shape.output.add(at) = sum.sum();
+                let shifted = shifted::<V>(shape.sums, numbers[n].shifts, row + m);
+                *shape.output.add(at) = sum.sum() + shifted;
             }
         }
     }
     M
+}
+
+/// The part of a dot product that the shifts of a row of weights contribute: their products with the sums of the
+/// left row's blocks.
+#[inline(always)]
+fn shifted<V: Vector>(sums: &[f32], shifts: &[f32], row: usize) -> f32 {
+    if shifts.is_empty() {
+        return 0.0;
+    }
+    let sums = &sums[row * shifts.len()..][..shifts.len()];
+    let mut total = V::zero();
+    for (sums, shifts) in sums.chunks(V::LANES).zip(shifts.chunks(V::LANES)) {
+        // SAFETY: both have the same number of elements, at most those of a vector.
+        total = unsafe {
+            let sums = V::load_partial(sums.as_ptr(), shifts.len());
+            sums.mul_add(V::load_partial(shifts.as_ptr(), shifts.len()), total)
+        };
+    }
+    total.sum()
 }
 
 /// Prefetches weights at a fixed distance, each cache line once. It is called before each step of `step`

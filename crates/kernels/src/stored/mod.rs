@@ -9,9 +9,10 @@ mod dot;
 mod format;
 mod numbers;
 mod panels;
+mod parameters;
 
 pub use dot::multiply_stored;
-pub use format::{Blocks, QuantizedMatrix};
+pub use format::{Blocks, ElementValues, NestedBlocks, QuantizedMatrix};
 pub use panels::StoredPanels;
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::decode::{
-    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, GatheredFields, Halves, Wide,
+    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, GatheredFields, Halves, Split,
+    Wide,
 };
-use super::format::{Format, Palettes, Parameters, QuantizedMatrix};
-use crate::matmul::source::widen;
+use super::format::{Format, Palettes, QuantizedMatrix};
 use coremill_simd::Isa;
 use coremill_simd::vector::Fields;
 use coremill_tensor::DType;
@@ -22,9 +22,11 @@ pub(super) struct Numbers<'a> {
     across: usize,
     scales: Option<&'a [f32]>,
     offsets: Option<&'a [f32]>,
+    /// Empty if there are none.
+    shifts: &'a [f32],
     palettes: Option<&'a Palettes>,
-    /// Values of narrow integers, used if there are no palettes.
-    integers: &'static [f32; 16],
+    /// Values of narrow integers, or the tables of a split format, used if there are no palettes.
+    integers: &'a [f32],
 }
 
 /// Values of unsigned integers of 1 to 4 bits. Shorter tables repeat, like palettes.
@@ -47,7 +49,7 @@ const fn counting(end: usize) -> [f32; 16] {
 impl<'a> Numbers<'a> {
     /// Number of elements of scratch memory for this number of rows.
     pub(super) fn scratch(weights: &QuantizedMatrix, rows: usize) -> usize {
-        2 * rows * weights.across()
+        4 * rows * weights.across()
     }
 
     /// Reads the parameters of some rows into scratch memory.
@@ -58,30 +60,47 @@ impl<'a> Numbers<'a> {
         scratch: &'a mut [f32],
     ) -> Numbers<'a> {
         let across = weights.across();
+        let count = rows.len() * across;
         let mut numbers = Numbers {
             first: rows.start,
             across,
             scales: None,
             offsets: None,
+            shifts: &[],
             palettes: None,
             integers: &SIGNED,
         };
-        match &weights.format {
-            Format::Float(_) => {}
-            Format::Palette { palettes, .. } => numbers.palettes = Some(palettes),
-            Format::Affine { dtype, scale, offset } => {
-                let (scales, offsets) = scratch.split_at_mut(rows.len() * across);
-                scale.read(isa, rows.clone(), scales);
-                numbers.scales = Some(scales);
-                if let Some(offset) = offset {
-                    let offsets = &mut offsets[..rows.len() * across];
-                    offset.read(isa, rows, offsets);
-                    numbers.offsets = Some(offsets);
-                }
+        let (scale, offset) = match &weights.format {
+            Format::Float(_) => return numbers,
+            Format::Palette { palettes, scale, .. } => {
+                numbers.palettes = Some(palettes);
+                (scale.as_ref(), None)
+            }
+            Format::Split { tables, scale, .. } => {
+                numbers.integers = &tables[..];
+                (Some(scale), None)
+            }
+            Format::Affine { dtype, scale, offset, .. } => {
                 if let (false, Some(bits @ 1..=4)) = (dtype.is_signed_integer(), dtype.bits()) {
                     numbers.integers = &UNSIGNED[bits as usize - 1];
                 }
+                (Some(scale), offset.as_ref())
             }
+        };
+        let (scales, rest) = scratch.split_at_mut(count);
+        let (offsets, rest) = rest.split_at_mut(count);
+        let (shifts, units) = rest.split_at_mut(count);
+        if let Some(scale) = scale {
+            scale.read(isa, rows.clone(), scales, units);
+            numbers.scales = Some(scales);
+        }
+        if let Some(offset) = offset {
+            offset.read(isa, rows.clone(), offsets, units);
+            numbers.offsets = Some(offsets);
+        }
+        if let Some(shift) = weights.shift() {
+            shift.read(isa, rows, shifts, units);
+            numbers.shifts = shifts;
         }
         numbers
     }
@@ -95,11 +114,13 @@ impl<'a> Numbers<'a> {
         let (palettes, palette_length) = match self.palettes {
             Some(palettes) => {
                 let length = palettes.across * palettes.length;
-                (&palettes.entries[row / palettes.rows * length..][..length], palettes.length)
+                let step = if palettes.across == 1 { 0 } else { palettes.length };
+                (&palettes.entries[row / palettes.rows * length..][..length], step)
             }
-            None => (&self.integers[..], 0),
+            None => (self.integers, 0),
         };
         RowNumbers {
+            shifts: if self.shifts.is_empty() { &[] } else { &self.shifts[some.clone()] },
             scales: self.scales.map_or(&ONE, |scales| &scales[some.clone()]),
             scale_step: usize::from(self.scales.is_some()),
             offsets: self.offsets.map_or(&ZERO, |offsets| &offsets[some]),
@@ -119,6 +140,8 @@ pub(super) struct RowNumbers<'a> {
     scale_step: usize,
     offsets: &'a [f32],
     offset_step: usize,
+    /// Numbers that are added to the scaled values of blocks; empty if there are none.
+    pub(super) shifts: &'a [f32],
     palettes: &'a [f32],
     palette_length: usize,
     blocks: usize,
@@ -135,22 +158,6 @@ impl RowNumbers<'_> {
                 offset: *self.offsets.as_ptr().add(block * self.offset_step),
                 palette: self.palettes.as_ptr().add(block * self.palette_length),
             }
-        }
-    }
-}
-
-impl Parameters {
-    fn read(&self, isa: Isa, rows: Range<usize>, target: &mut [f32]) {
-        let size = if self.dtype == DType::Fp32 { 4 } else { 2 };
-        let bytes = |row: usize, count: usize| {
-            let start = row / self.rows * self.across * size;
-            &self.data.as_bytes()[start..start + count * self.across * size]
-        };
-        if self.rows == 1 {
-            return widen(isa, self.dtype, bytes(rows.start, rows.len()), target);
-        }
-        for (row, target) in rows.zip(target.chunks_exact_mut(self.across.max(1))) {
-            widen(isa, self.dtype, bytes(row, 1), target);
         }
     }
 }
@@ -173,6 +180,10 @@ pub(super) fn with_decoder(weights: &QuantizedMatrix, work: impl UseDecoder) {
         Format::Affine { dtype: DType::UInt8, .. } => return work.run(Byte::<false>(data)),
         Format::Affine { offset: Some(_), .. } if weights.is_parted() => {
             return work.run(Halves::<true>(data));
+        }
+        Format::Split { bits, .. } => {
+            let bits = bits.as_bytes();
+            return work.run(Split { lower: data, upper: Data(bits.as_ptr(), bits.len()) });
         }
         _ if weights.is_parted() => return work.run(Halves::<false>(data)),
         Format::Affine { dtype, .. } => dtype.bits().map_or(4, |bits| bits as usize),

@@ -125,22 +125,24 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
             while at < columns.end {
                 let end = (at / block + 1).saturating_mul(block).min(columns.end);
                 let numbers = row_numbers.get(at / block);
+                let shift = row_numbers.shifts.get(at / block).copied().unwrap_or(0.0);
                 // SAFETY: the palette belongs to the format.
                 let prepared = unsafe { decoder.block::<V>(numbers) };
-                let scale = V::splat(numbers.scale);
+                let (scale, shift_lanes) = (V::splat(numbers.scale), V::splat(shift));
                 while at + V::LANES <= end && at < readable {
                     // SAFETY: the elements are in the row and readable, and the target has the same number of
                     // elements.
                     unsafe {
                         let weights = decoder.vector::<V>(start, at, prepared);
-                        weights.mul(scale).store(target.as_mut_ptr().add(at - columns.start));
+                        let weights = weights.mul(scale).add(shift_lanes);
+                        weights.store(target.as_mut_ptr().add(at - columns.start));
                     }
                     at += V::LANES;
                 }
                 while at < end {
                     // SAFETY: the element is in the row.
                     let weight = unsafe { decoder.single(first + at, numbers) };
-                    target[at - columns.start] = weight * numbers.scale;
+                    target[at - columns.start] = weight * numbers.scale + shift;
                     at += 1;
                 }
             }

@@ -127,6 +127,97 @@ fn palette_sample(
     Sample { name: format!("palette {dtype} {shape:?}"), stored: stored.expect("it fits"), values }
 }
 
+/// Values of elements that [`nested_sample`] makes.
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    Integers(DType),
+    Palette(DType),
+    Split,
+}
+
+/// Weights with nested scales and shifts: steps of some type, in units of several blocks.
+fn nested_sample(
+    random: &mut Random,
+    of: Values,
+    steps_dtype: DType,
+    [rows, columns]: [usize; 2],
+    shape: [usize; 2],
+) -> Sample {
+    let dtype = match of {
+        Values::Integers(dtype) | Values::Palette(dtype) => dtype,
+        Values::Split => DType::UInt4,
+    };
+    let count = rows * columns;
+    let elements = integers(random, dtype, count);
+    let data = misaligned(&packed::pack(dtype, &elements).expect("in range"));
+    let bits = integers(random, DType::UInt1, count);
+    let (values, plain): (ElementValues, Vec<f32>) = match of {
+        Values::Integers(_) => {
+            (ElementValues::Integers, elements.iter().map(|&element| f32::from(element)).collect())
+        }
+        Values::Palette(_) => {
+            let entries = random.elements(1 << dtype.bits().expect("a fixed width"));
+            let plain = elements.iter().map(|&element| entries[element as usize]).collect();
+            (ElementValues::Palette(entries), plain)
+        }
+        Values::Split => {
+            let lower: [f32; 16] = random.elements(16).try_into().expect("sixteen");
+            let (upper, shift) = ([-0.5, 0.75], 0.625);
+            let plain = elements
+                .iter()
+                .zip(&bits)
+                .map(|(&element, &bit)| lower[element as usize] * upper[bit as usize] - shift);
+            let plain = plain.collect();
+            let bits = misaligned(&packed::pack(DType::UInt1, &bits).expect("in range"));
+            (ElementValues::Split { bits, lower, upper, shift }, plain)
+        }
+    };
+    let [down, across] = shape;
+    let each = if across % 4 == 0 { 4 } else { across };
+    let mut nested = |factor: f32| {
+        let steps = match steps_dtype {
+            DType::Fp16 | DType::Fp32 => None,
+            dtype => Some(integers(random, dtype, down * across)),
+        };
+        let table = (steps_dtype == DType::UInt6).then(|| (-32..32).map(|at| at as f32).collect());
+        let (data, numbers) = match &steps {
+            None => {
+                let numbers: Vec<f32> = random.elements(down * across);
+                let numbers: Vec<f32> =
+                    numbers.iter().map(|&x| half::f16::from_f32(x).to_f32()).collect();
+                let data = if steps_dtype == DType::Fp32 { singles } else { halves };
+                (data(&numbers), numbers)
+            }
+            Some(steps) => {
+                let meaning =
+                    |&step: &i16| f32::from(if table.is_some() { step - 32 } else { step });
+                let numbers = steps.iter().map(meaning).collect();
+                (misaligned(&packed::pack(steps_dtype, steps).expect("in range")), numbers)
+            }
+        };
+        let units: Vec<f32> = (0..down * across / each)
+            .map(|_| half::f16::from_f32(random.element() / 64.0).to_f32())
+            .collect();
+        let all =
+            numbers.iter().enumerate().map(|(at, &number)| number * units[at / each] * factor);
+        let all: Vec<f32> = all.collect();
+        let steps = Blocks { data, dtype: steps_dtype, shape };
+        let units =
+            Blocks { data: halves(&units), dtype: DType::Fp16, shape: [down, across / each] };
+        (NestedBlocks { steps, table, units: Some(units), factor }, all)
+    };
+    let ((scale, scales), (shift, shifts)) = (nested(1.0), nested(-1.0));
+    let weights = plain.iter().enumerate().map(|(at, &value)| {
+        let (row, column) = (at / columns, at % columns);
+        let block = row / (rows / down) * across + column / (columns / across);
+        value * scales[block] + shifts[block]
+    });
+    let weights = weights.collect();
+    let stored = QuantizedMatrix::nested(data, dtype, rows, columns, &values, &scale, Some(&shift));
+    let name = format!("nested {of:?} {steps_dtype} {shape:?}");
+    Sample { name, stored: stored.expect("it fits"), values: weights }
+}
+
 /// Samples of all formats with this number of blocks in both directions.
 fn samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> Vec<Sample> {
     let random = &mut Random::new(seed);
@@ -150,6 +241,18 @@ fn samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> 
         for entries in [DType::Fp16, DType::Fp32] {
             samples.push(palette_sample(random, dtype, [rows, columns], shape, entries));
         }
+    }
+    for (values, steps) in [
+        (Values::Integers(DType::UInt4), DType::UInt6),
+        (Values::Integers(DType::Int8), DType::Fp16),
+        (Values::Palette(DType::UInt2), DType::UInt4),
+        (Values::Palette(DType::UInt3), DType::UInt6),
+        (Values::Palette(DType::UInt4), DType::Fp32),
+        (Values::Palette(DType::UInt6), DType::Int8),
+        (Values::Split, DType::UInt6),
+        (Values::Split, DType::UInt8),
+    ] {
+        samples.push(nested_sample(random, values, steps, [rows, columns], shape));
     }
     samples
 }
@@ -297,4 +400,26 @@ fn what_does_not_fit_is_refused() {
     assert!(palette(DType::UInt2, 1).is_some());
     assert!(palette(DType::UInt2, 2).is_none());
     assert!(palette(DType::Int4, 1).is_none());
+    let nested = |values: &ElementValues, dtype, shape, units| {
+        let units = Some(Blocks { data: bytes.clone(), dtype: DType::Fp16, shape: units });
+        let scale =
+            NestedBlocks { units, ..NestedBlocks::plain(Blocks { dtype, ..blocks(shape) }) };
+        QuantizedMatrix::nested(bytes.clone(), DType::UInt4, 2, 4, values, &scale, None)
+    };
+    let integers = ElementValues::Integers;
+    assert!(nested(&integers, DType::Int8, [2, 2], [2, 1]).is_some());
+    assert!(nested(&integers, DType::Int8, [2, 2], [2, 4]).is_none());
+    assert!(nested(&integers, DType::Int8, [2, 2], [0, 1]).is_none());
+    assert!(nested(&integers, DType::Int8, [2, 3], [2, 1]).is_none());
+    assert!(nested(&integers, DType::Fp32, [2, 4], [2, 1]).is_none());
+    assert!(nested(&integers, DType::UInt3, [2, 2], [2, 1]).is_none());
+    assert!(nested(&ElementValues::Palette(vec![1.0; 15]), DType::Int8, [2, 2], [2, 1]).is_none());
+    let split = |count| ElementValues::Split {
+        bits: Buffer::from(vec![0; count]),
+        lower: [1.0; 16],
+        upper: [1.0, 2.0],
+        shift: 0.0,
+    };
+    assert!(nested(&split(1), DType::Int8, [2, 2], [2, 1]).is_some());
+    assert!(nested(&split(0), DType::Int8, [2, 2], [2, 1]).is_none());
 }
