@@ -67,8 +67,15 @@ pub struct Mask<'a> {
 /// Maximum number of queries that use keys and values in place.
 const FEW: usize = 4;
 
+/// Difference of two elements of a mask beyond which the key with the smaller one has a weight of zero: a weight is 0
+/// in `f32` if its score is 104 below the largest, and scores without the mask differ by less than the rest.
+const HIDDEN: f32 = 1e4;
+
 /// For each query, the sum of the values weighted by the softmax of the scaled products with the keys. If all
 /// scores are minus infinity, the result is NaN.
+///
+/// Keys that the mask hides from all queries at the start and at the end are not read: the cost of attention to a
+/// cache grows with the number of its filled positions.
 ///
 /// # Panics
 /// Panics if sizes do not match, or if vectors of the result overlap.
@@ -111,6 +118,7 @@ pub fn attend(
         assert!(fits(mask.elements.len(), &extents, &mask.strides, 1), "the mask");
         assert!(mask.strides[3] <= 1, "a query's part of the mask lies together");
     }
+    let (shape, key, value, mask) = without_hidden_keys(shape, key, value, mask);
     let extents = [batch, heads, queries];
     assert!(fits(output.elements.len(), &extents, &output.strides, value_depth), "results");
     assert!(are_apart(&extents, &output.strides, value_depth), "results overlap");
@@ -152,6 +160,65 @@ pub fn attend(
             }
         });
     });
+}
+
+/// Leaves out the keys before the first and after the last key that the mask shows to a query.
+fn without_hidden_keys<'a>(
+    shape: AttentionShape,
+    key: Heads<'a>,
+    value: Heads<'a>,
+    mask: Option<Mask<'a>>,
+) -> (AttentionShape, Heads<'a>, Heads<'a>, Option<Mask<'a>>) {
+    let Some(shown) = mask.and_then(|mask| shown_keys(&shape, &mask)) else {
+        return (shape, key, value, mask);
+    };
+    let from = |heads: Heads<'a>| {
+        let start = (shown.start * heads.strides[2]).min(heads.elements.len());
+        Heads { elements: &heads.elements[start..], ..heads }
+    };
+    let mask = mask.map(|mask| Mask { elements: &mask.elements[shown.start..], ..mask });
+    (AttentionShape { keys: shown.len(), ..shape }, from(key), from(value), mask)
+}
+
+/// Range from the first to the last key that the mask shows to any query. `None` if it covers all keys, or if a query
+/// has no key.
+fn shown_keys(shape: &AttentionShape, mask: &Mask) -> Option<Range<usize>> {
+    let AttentionShape { batch, heads, queries, keys, .. } = *shape;
+    if mask.strides[3] != 1 || keys == 0 {
+        return None;
+    }
+    // The rows of broadcast axes are equal.
+    let count = |axis: usize, extent: usize| if mask.strides[axis] == 0 { 1 } else { extent };
+    let (mut start, mut end) = (keys, 0);
+    for set in 0..count(0, batch) {
+        for head in 0..count(1, heads) {
+            for query in 0..count(2, queries) {
+                let [a, b, c, _] = mask.strides;
+                let row = &mask.elements[set * a + head * b + query * c..][..keys];
+                let most = row.chunks(16).map(largest).fold(f32::NEG_INFINITY, f32::max);
+                if most == f32::NEG_INFINITY {
+                    return None;
+                }
+                let threshold = most - HIDDEN;
+                let hides = |element: &f32| *element <= threshold;
+                let first = row[..start].iter().position(|element| !hides(element));
+                start = first.unwrap_or(start);
+                let last = row[end..].iter().rposition(|element| !hides(element));
+                end = last.map_or(end, |last| end + last + 1);
+                if start == 0 && end == keys {
+                    return None;
+                }
+            }
+        }
+    }
+    (start < end).then_some(start..end)
+}
+
+/// The largest number; NaN is ignored.
+fn largest(numbers: &[f32]) -> f32 {
+    numbers
+        .iter()
+        .fold(f32::NEG_INFINITY, |most, &number| if number > most { number } else { most })
 }
 
 /// Whether vectors with these strides do not overlap.
@@ -621,6 +688,77 @@ mod tests {
             attend(&pool, Isa::detect(), shape, 0.5, heads, heads, heads, Some(mask), output);
             assert!(results.iter().all(|result| result.is_nan()), "{results:?}");
         }
+    }
+
+    #[test]
+    fn keys_that_the_mask_hides_from_all_queries_are_not_read() {
+        for (queries, hidden) in [(1, -3e4), (3, f32::NEG_INFINITY), (9, -3e4)] {
+            let (keys, depth, shown) = (41, 16, 5..29);
+            let shape = AttentionShape {
+                batch: 1,
+                heads: 2,
+                group: 2,
+                queries,
+                keys,
+                depth,
+                value_depth: depth,
+            };
+            let mut stored = numbers(keys * depth, 3);
+            let query = numbers(2 * queries * depth, 4);
+            // Each query sees its own part of the keys.
+            let shows = |query: usize, key: usize| {
+                let last = shown.end - (queries - 1 - query);
+                (shown.start + query % 2..last).contains(&key)
+            };
+            let mask: Vec<f32> = (0..queries * keys)
+                .map(|at| if shows(at / keys, at % keys) { 0.25 } else { hidden })
+                .collect();
+            let query = Heads { elements: &query, strides: [0, queries * depth, depth] };
+            let mask = Mask { elements: &mask, strides: [0, 0, keys, 1] };
+            let heads = Heads { elements: &stored, strides: [0, 0, depth] };
+            let mut wanted = vec![];
+            for head in 0..2 {
+                for row in 0..queries {
+                    let place = [0, head, row];
+                    let inputs = [&query, &heads, &heads];
+                    wanted.extend(expected(shape, 0.25, inputs, Some(&mask), place));
+                }
+            }
+            stored[..shown.start * depth].fill(f32::NAN);
+            stored[shown.end * depth..].fill(f32::INFINITY);
+            let heads = Heads { elements: &stored, strides: [0, 0, depth] };
+            for isa in Isa::available() {
+                let mut results = vec![0.0; wanted.len()];
+                let output =
+                    HeadsMut { elements: &mut results, strides: [0, queries * depth, depth] };
+                let pool = Pool::new(1);
+                attend(&pool, isa, shape, 0.25, query, heads, heads, Some(mask), output);
+                for (found, wanted) in results.iter().zip(&wanted) {
+                    let error = (f64::from(*found) - wanted).abs();
+                    assert!(error < 1e-5, "{isa} {queries}: {found} for {wanted}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_query_without_keys_keeps_them_all() {
+        // All scores are equally far below: the mask has no effect.
+        let shape = AttentionShape {
+            batch: 1,
+            heads: 1,
+            group: 1,
+            queries: 2,
+            keys: 9,
+            depth: 4,
+            value_depth: 4,
+        };
+        let mask: Vec<f32> =
+            (0..18).map(|at| if at >= 9 && at < 12 { 0.0 } else { -3e4 }).collect();
+        let mask = Mask { elements: &mask, strides: [0, 0, 9, 1] };
+        let row = AttentionShape { queries: 1, ..shape };
+        assert_eq!(shown_keys(&shape, &mask), None);
+        assert_eq!(shown_keys(&row, &Mask { elements: &mask.elements[9..], ..mask }), Some(0..3));
     }
 
     #[test]
