@@ -370,6 +370,15 @@ impl Session {
         Some(&self.states[at])
     }
 
+    /// Takes the value of a state, which becomes zero. `None` if there is no such state.
+    pub fn take_state(&mut self, name: &str) -> Result<Option<Array>> {
+        let Some(at) = self.states().iter().position(|state| state.name == name) else {
+            return Ok(None);
+        };
+        let zeros = self.states()[at].zeros()?;
+        Ok(Some(std::mem::replace(&mut self.states[at], zeros)))
+    }
+
     /// Sets the value of a state.
     pub fn set_state(&mut self, name: &str, array: Array) -> Result<()> {
         let Some(at) = self.states().iter().position(|state| state.name == name) else {

@@ -305,9 +305,10 @@ fn filled(dtype: DType, shape: Vec<usize>, element: DefaultElement) -> Result<Ar
         DefaultElement::Double(value) => value,
     };
     if dtype.is_float() {
-        let mut floats = vec![number as f32; count];
-        round_floats(dtype, &mut floats);
-        return Ok(Array::floats(dtype, shape, floats));
+        let mut rounded = [number as f32];
+        round_floats(dtype, &mut rounded);
+        // Memory of zeros is not touched before it is written.
+        return Ok(Array::floats(dtype, shape, vec![rounded[0]; count]));
     }
     match int_range(dtype) {
         Some((low, high)) if (f64::from(low)..=f64::from(high)).contains(&number) => {

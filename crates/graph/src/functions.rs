@@ -114,10 +114,10 @@ impl Functions {
             None => executable.default_function()?,
         };
         self.open(function)?;
-        if let Some(latest) = self.latest.take_if(|latest| latest != function) {
-            let states =
-                if self.shares_states { self.sessions[&latest].read_states()? } else { Vec::new() };
-            set_states(self.open(function)?, states)?;
+        if let Some(latest) = self.latest.take_if(|latest| latest != function)
+            && self.shares_states
+        {
+            self.move_states(&latest, function)?;
         }
         if self.latest.as_deref() != Some(function) {
             self.latest = Some(function.to_owned());
@@ -128,6 +128,20 @@ impl Functions {
     fn latest(&mut self) -> Result<&mut Box<dyn Session>> {
         let latest = self.latest.clone();
         self.session(latest.as_deref())
+    }
+
+    /// Moves the states that two functions have in common, without a copy if the backend can.
+    fn move_states(&mut self, from: &str, to: &str) -> Result<()> {
+        let names = |session: &dyn Session| {
+            session.states().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>()
+        };
+        let (held, wanted) = (names(&*self.sessions[from]), names(&*self.sessions[to]));
+        for name in wanted.iter().filter(|name| held.contains(name)) {
+            let Some(source) = self.sessions.get_mut(from) else { continue };
+            let array = source.take_state(name)?;
+            self.open(to)?.set_state(name, &array)?;
+        }
+        Ok(())
     }
 
     /// Copies the states from the last function of another model.

@@ -126,6 +126,11 @@ pub trait Session: Send {
     /// A copy of a state.
     fn state(&self, name: &str) -> Result<Array>;
 
+    /// A state that another session takes over, if possible without a copy. It may be zero afterwards.
+    fn take_state(&mut self, name: &str) -> Result<Array> {
+        self.state(name)
+    }
+
     /// Sets a state.
     fn set_state(&mut self, name: &str, content: &dyn Input) -> Result;
 

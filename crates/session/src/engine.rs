@@ -168,6 +168,11 @@ impl Session for EngineSession {
         Ok(self.session.state(&spec.name).expect("each feature has a state").clone())
     }
 
+    fn take_state(&mut self, name: &str) -> Result<Array> {
+        find(self.session.states(), name, "state")?;
+        Ok(self.session.take_state(name)?.expect("the state was found"))
+    }
+
     fn set_state(&mut self, name: &str, content: &dyn Input) -> Result {
         let array = content.array(find(self.session.states(), name, "state")?)?;
         Ok(self.session.set_state(name, array)?)
