@@ -6,6 +6,7 @@ mod compress;
 mod delegate;
 mod dropin;
 mod engine;
+mod llm;
 mod measure;
 mod package;
 mod rlx;
@@ -38,6 +39,8 @@ enum Subject {
     Dropin(dropin::Arguments),
     /// Inference with complete models, compared with torch and onnxruntime.
     Engine(engine::Arguments),
+    /// Conversion of a language model and generation with it, compared with llama.cpp.
+    Llm(llm::Arguments),
     /// Building and writing a transformer from Rust, compared with rlx-coreml.
     Rlx,
     /// Sessions from Rust: a run compared with the engine's, the first and the second start, and the start
@@ -46,6 +49,9 @@ enum Subject {
     /// One measured start of a model, in its own process.
     #[command(hide = true)]
     EngineRun(start::RunArguments),
+    /// One measured run of `llm`, in its own process.
+    #[command(hide = true, subcommand)]
+    LlmRun(llm::RunArguments),
     /// One measured run of `package`, in its own process.
     #[command(hide = true)]
     PackageRun(package::RunArguments),
@@ -64,9 +70,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Delegate => delegate::run(),
         Subject::Dropin(arguments) => dropin::run(arguments),
         Subject::Engine(arguments) => engine::run(arguments),
+        Subject::Llm(arguments) => llm::run(arguments),
         Subject::Rlx => rlx::run(),
         Subject::Session => rlx::session(),
         Subject::EngineRun(arguments) => start::run_once(arguments),
+        Subject::LlmRun(arguments) => llm::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
         Subject::CastRun(arguments) => cast::run_once(arguments),
     }

@@ -121,7 +121,7 @@ fn read(command: &mut Command) -> Result<Start, String> {
 }
 
 /// Size of the files in a directory.
-fn megabytes(path: &Path) -> Result<f64, String> {
+pub(super) fn megabytes(path: &Path) -> Result<f64, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     if path.is_file() {
         return Ok(path.metadata().map_err(failed)?.len() as f64 / 1e6);
