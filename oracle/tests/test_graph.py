@@ -92,6 +92,10 @@ EXACT = {
 }
 
 
+# Size of the package in units of the GGUF file, where it is more than 1.03.
+LARGER = {"MXFP4": 1.07}
+
+
 def blocks(scheme, shape, generator):
     """Random weights in a scheme, as bytes, and their decoded values."""
     kind = getattr(gguf.GGMLQuantizationType, scheme)
@@ -161,7 +165,7 @@ def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
             assert loads_in_coremltools(path) == [], path.name
             found, size = stored(path)
             assert found.dtype == dtype and (bits(found) == bits(wanted.astype(dtype))).all(), path.name
-            limit = sizes[name] * 1.1 if scheme in EXACT[precision] else wanted.size * dtype().itemsize * 1.01
+            limit = sizes[name] * LARGER.get(scheme, 1.03) if scheme in EXACT[precision] else wanted.size * dtype().itemsize * 1.01
             ratio = size / sizes[name]
             if "experts" not in name:
                 print(f"{path.name}: {ratio:.3f} of the size in GGUF")
@@ -175,7 +179,7 @@ def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
         reach = abs(wanted).reshape(-1, 16).max(1, keepdims=True) if scheme in ("Q3_K", "Q6_K", "Q8_K") else abs(wanted).max()
         error = abs(found.astype(numpy.float32) - wanted).reshape(-1, 16) / numpy.maximum(reach, 1e-3)
         assert error.max() < 2e-3, f"{path.name} differs by {error.max():.1e}"
-        assert "experts" in name or size < wanted.size * 2 * 0.55, f"{path.name} has {size} bytes"
+        assert "experts" in name or scheme == "TQ1_0" or size < sizes[name] * 1.03, f"{path.name} has {size} bytes"
 
 
 def permuted(weight, heads):

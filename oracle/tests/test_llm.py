@@ -71,8 +71,8 @@ ARCHITECTURES = {
 }
 
 
-def model_of(name):
-    settings = COMMON | FAMILIES[name]
+def model_of(name, **other):
+    settings = COMMON | FAMILIES[name] | other
     config = transformers.AutoConfig.for_model(name.removesuffix("_scaled"), **settings)
     config._attn_implementation = "eager"
     torch.manual_seed(sum(name.encode()))
@@ -90,7 +90,8 @@ def permuted(weight, heads):
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(path, name, model, add_vocabulary=None):
+def write_gguf(path, name, model, add_vocabulary=None, codes=None):
+    """Writes a model; `codes` are the bytes of tensors that are stored in another scheme than F32, and their schemes."""
     architecture, extra = ARCHITECTURES[name]
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
@@ -117,14 +118,14 @@ def write_gguf(path, name, model, add_vocabulary=None):
         if tensor == "lm_head.weight" and config.tie_word_embeddings:
             continue
         stem, _, ending = tensor.rpartition(".")
-        array = value.numpy()
+        array, scheme = (codes or {}).get(tensor, (value.numpy(), None))
         if "q_proj" in tensor and architecture in ("llama", "smollm3", "granite"):
             array = permuted(array, config.num_attention_heads)
         if "k_proj" in tensor and architecture in ("llama", "smollm3", "granite"):
             array = permuted(array, config.num_key_value_heads)
         if "norm" in tensor and architecture.startswith("gemma"):
             array = array + 1
-        writer.add_tensor(f"{names.get_name(stem)}.{ending}", array)
+        writer.add_tensor(f"{names.get_name(stem)}.{ending}", array, raw_dtype=scheme)
     if name == "llama_scaled":
         plain = config.rope_parameters["rope_theta"] ** -(torch.arange(0, head, 2).double() / head)
         writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq.double()).float().numpy())
@@ -138,6 +139,27 @@ def example(directory):
     command = ["cargo", "run", "--quiet", "--package", "coremill-llm", "--example", "logits", "--", str(directory)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def differences(tmp_path, cases, expected):
+    """Runs the cases; returns those whose logits differ."""
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    example(tmp_path)
+    failures = []
+    for name, wanted in expected.items():
+        result = json.loads((tmp_path / f"{name}.json").read_text())
+        if "error" in result:
+            failures.append(f"{name}: {result['error']}")
+            continue
+        found = numpy.array(result["logits"], numpy.float64)
+        assert found.shape == wanted.shape, name
+        # Logits that do not depend on the tokens could not tell right from wrong.
+        assert abs(wanted[0] - wanted[-1]).max() > 0.1, name
+        error = abs(found - wanted).max() / max(1.0, abs(wanted).max())
+        print(f"{name}: {error:.1e}")
+        if not error <= TOLERANCE:
+            failures.append(f"{name}: differs by {error:.2e}, by token {abs(found - wanted).max(1).round(6).tolist()}")
+    return failures
 
 
 def test_families_have_the_logits_of_transformers(tmp_path):
@@ -159,22 +181,64 @@ def test_families_have_the_logits_of_transformers(tmp_path):
             expected[case["name"]] = logits
         cases.append(case | {"name": f"{name}_last", "last": True})
         expected[f"{name}_last"] = logits[BLOCK - 2 :]
-    (tmp_path / "cases.json").write_text(json.dumps(cases))
-    example(tmp_path)
-    failures = []
-    for name, wanted in expected.items():
-        result = json.loads((tmp_path / f"{name}.json").read_text())
-        if "error" in result:
-            failures.append(f"{name}: {result['error']}")
-            continue
-        found = numpy.array(result["logits"], numpy.float64)
-        assert found.shape == wanted.shape, name
-        # Logits that do not depend on the tokens could not tell right from wrong.
-        assert abs(wanted[0] - wanted[-1]).max() > 0.1, name
-        error = abs(found - wanted).max() / max(1.0, abs(wanted).max())
-        print(f"{name}: {error:.1e}")
-        if not error <= TOLERANCE:
-            failures.append(f"{name}: differs by {error:.2e}, by token {abs(found - wanted).max(1).round(6).tolist()}")
+    failures = differences(tmp_path, cases, expected)
+    assert not failures, "\n".join(failures)
+
+
+# Positions of half-precision scales in the blocks of schemes that the package `gguf` does not quantize to.
+SCALES = {
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
+    "IQ4_NL": [0],
+    "IQ4_XS": [0],
+}
+# The mean of the codes, in schemes that subtract an offset.
+MEANS = {"Q2_K": 1.5, "Q4_K": 7.5, "Q5_K": 15.5}
+SCHEMES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", *SCALES]
+
+
+def encoded(values, scheme, generator):
+    """Codes of a matrix in a scheme, random ones if there is no quantizer, and the weights that they represent."""
+    kind = getattr(gguf.GGMLQuantizationType, scheme)
+    if scheme not in SCALES:
+        data = gguf.quants.quantize(values, kind)
+        return data, kind, gguf.quants.dequantize(data, kind)
+    per_block, size = gguf.GGML_QUANT_SIZES[kind]
+    rows, columns = values.shape
+    blocks = generator.integers(0, 256, (rows, columns // per_block, size), dtype=numpy.uint8)
+    factor = 1.0
+    for _ in range(2):
+        # The second time, the weights are as large as those of the model.
+        scales = generator.uniform(0.5, 1.5, blocks.shape[:2]) * factor
+        for at, unit in zip(SCALES[scheme], (1.0, MEANS.get(scheme)), strict=False):
+            blocks[..., at : at + 2] = (scales * unit).astype(numpy.float16)[..., None].view(numpy.uint8)
+        data = blocks.reshape(rows, -1)
+        weights = gguf.quants.dequantize(data, kind)
+        factor = values.std() / weights.std()
+    return data, kind, weights
+
+
+def test_codes_of_gguf_schemes_have_the_logits_of_their_weights(tmp_path):
+    cases, expected = [], {}
+    generator = numpy.random.default_rng(5)
+    for scheme in SCHEMES:
+        model = model_of("llama", hidden_size=256, intermediate_size=512, num_attention_heads=4)
+        codes = {}
+        with torch.no_grad():
+            for tensor, parameter in model.named_parameters():
+                if parameter.ndim == 2:
+                    data, kind, weights = encoded(parameter.numpy(), scheme, generator)
+                    codes[tensor] = data, kind
+                    parameter.copy_(torch.from_numpy(weights.copy()))
+            expected[scheme] = model(torch.tensor([TOKENS])).logits[0].double().numpy()
+        path = tmp_path / f"{scheme}.gguf"
+        write_gguf(path, "llama", model, codes=codes)
+        # Blocks of more than eight tokens expand panels of the codes; fewer tokens are multiplied by the codes.
+        cases.append({"name": scheme, "model": str(path), "block": 9, "tokens": TOKENS})
+    failures = differences(tmp_path, cases, expected)
     assert not failures, "\n".join(failures)
 
 

@@ -72,7 +72,8 @@ impl CompileOptions {
         self
     }
 
-    /// Sets whether GGUF weights that Core ML cannot represent exactly are requantized.
+    /// Sets whether GGUF weights keep their codes, scales and offsets if the device rounds intermediate results when it
+    /// computes the weights from them.
     pub fn requantize(mut self, requantize: bool) -> Self {
         self.requantize = requantize;
         self

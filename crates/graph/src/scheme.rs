@@ -198,7 +198,7 @@ impl Scheme {
     }
 
     /// Decodes one block: factor times code minus offset, with the factor and the offset of the group.
-    fn dequantize(self, block: &[u8], weights: &mut [f32]) {
+    pub(crate) fn dequantize(self, block: &[u8], weights: &mut [f32]) {
         match self {
             Scheme::F32 => weights[0] = f32::from_le_bytes(word(block, 0)),
             Scheme::F16 => weights[0] = half_at(block, 0),
@@ -285,6 +285,11 @@ impl Scheme {
             }
             _ => (1, 1),
         }
+    }
+
+    /// The 6-bit code of a group factor of 0.
+    pub(crate) const fn step_middle(self) -> i8 {
+        if matches!(self, Scheme::Q3_K | Scheme::Iq4Xs) { 32 } else { 0 }
     }
 
     /// Unpacks the codes of a block.

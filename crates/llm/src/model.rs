@@ -4,7 +4,7 @@ use std::str::FromStr;
 use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
 use coremill_compress::{CompressionConfig, Options as CompressOptions, Rule, Values, compress};
 use coremill_delegate::FORWARD;
-use coremill_graph::{CompileOptions, Device, Executable, Graph, Precision, Session};
+use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
 use coremill_mil::model::Model;
 use serde_json::Value;
 
@@ -33,7 +33,8 @@ pub struct LanguageModel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Weights {
-    /// As in the file if Core ML has the form, otherwise as `fp16`.
+    /// Codes, scales and offsets as in the file; floats as `fp16`. [`LanguageModel::losses`] measures the rounding of
+    /// `fp16` arithmetic.
     #[default]
     Exact,
     /// `fp16`.
@@ -194,6 +195,29 @@ pub struct StorageShare {
     pub bytes: u64,
 }
 
+/// Rounding of a tensor's weights.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TensorLoss {
+    /// The tensor's name.
+    pub tensor: String,
+    /// The scheme or the element type in the file.
+    pub scheme: String,
+    /// Signal-to-noise ratio in dB.
+    pub decibels: f64,
+}
+
+/// The scheme of a tensor, or its element type.
+fn storage(param: &Param) -> String {
+    match param.scheme() {
+        Some(scheme) => scheme.name().to_owned(),
+        None => {
+            let count = param.shape().iter().product::<u64>().max(1);
+            format!("{}-bit elements", param.bytes().len() as u64 * 8 / count)
+        }
+    }
+}
+
 impl LanguageModel {
     /// Reads a GGUF file, the first of its parts, or a folder with `config.json` and `safetensors`. Weights stay mapped.
     pub fn open(path: impl AsRef<Path>) -> Result<LanguageModel> {
@@ -215,13 +239,7 @@ impl LanguageModel {
     pub fn storage(&self) -> Vec<StorageShare> {
         let mut shares: Vec<StorageShare> = Vec::new();
         for (_, param) in self.source.params.iter() {
-            let scheme = match param.scheme() {
-                Some(scheme) => scheme.name().to_owned(),
-                None => {
-                    let count = param.shape().iter().product::<u64>().max(1);
-                    format!("{}-bit elements", param.bytes().len() as u64 * 8 / count)
-                }
-            };
+            let scheme = storage(param);
             let bytes = param.bytes().len() as u64;
             match shares.iter_mut().find(|share| share.scheme == scheme) {
                 Some(share) => {
@@ -232,6 +250,26 @@ impl LanguageModel {
         }
         shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
         shares
+    }
+
+    /// Losses of tensors whose weights differ on a device that computes in `fp16`. They are measured in samples of each
+    /// tensor. Integers of [`Weights::Int8`] and [`Weights::Int4`] are not compared with the file.
+    pub fn losses(&self, weights: Weights) -> Result<Vec<TensorLoss>> {
+        let mut losses = Vec::new();
+        for (name, param) in self.source.params.iter() {
+            let decibels = match weights {
+                Weights::Exact | Weights::Fp16 => param.fp16_decibels(weights == Weights::Exact)?,
+                Weights::Int8 | Weights::Int4 => None,
+            };
+            if let Some(decibels) = decibels {
+                losses.push(TensorLoss {
+                    tensor: name.to_owned(),
+                    scheme: storage(param),
+                    decibels,
+                });
+            }
+        }
+        Ok(losses)
     }
 
     /// Bytes of the keys and values of a context in `fp16`.
@@ -350,7 +388,8 @@ impl LanguageModel {
         options: &BuildOptions,
     ) -> Result<Executable> {
         let graphs = self.graphs(options)?;
-        let compile = CompileOptions::new().precision(options.precision);
+        let keeps_codes = options.weights == Weights::Exact;
+        let compile = CompileOptions::new().precision(options.precision).requantize(keeps_codes);
         let session = Session::new(device).options(compile).threads(threads);
         let mut executable = session.compile_all(&graphs.iter().collect::<Vec<_>>())?;
         let mut declared: Vec<String> =

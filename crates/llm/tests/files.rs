@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use coremill_graph::{Device, Precision};
 use coremill_llm::{
     BuildOptions, Bundle, ErrorKind, FinishReason, GenerateOptions, Generator, LanguageModel,
-    Message, check_companions, write_companions,
+    Message, Weights, check_companions, write_companions,
 };
 
 fn tiny() -> PathBuf {
@@ -140,4 +140,13 @@ fn templates_come_with_the_files() {
     let template = bundle.chat_template().expect("sound").expect("there is one");
     let text = template.render(&[Message::new("user", "cab")], true).expect("sound");
     assert_eq!(text, "user cab\na ");
+}
+
+#[test]
+fn weights_that_fp16_represents_have_no_losses() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    for weights in [Weights::Exact, Weights::Fp16] {
+        let losses = model.losses(weights).expect("reads");
+        assert!(losses.is_empty(), "{losses:?}");
+    }
 }

@@ -1,6 +1,8 @@
 use std::path::{Path, PathBuf};
 
-use coremill::llm::{BuildOptions, Destination, ErrorKind, LanguageModel, Layout, Weights};
+use coremill::llm::{
+    BuildOptions, Destination, ErrorKind, LanguageModel, Layout, TensorLoss, Weights,
+};
 use coremill::quantity;
 use serde::Serialize;
 
@@ -48,7 +50,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum WeightsArg {
-    /// As in the file if Core ML has the form, otherwise fp16
+    /// Codes, scales and offsets as in the file, floats in fp16
     Exact,
     /// fp16
     Fp16,
@@ -105,6 +107,7 @@ struct Plan {
     prefill: usize,
     cache_bytes: u64,
     storage: Vec<Storage>,
+    losses: Vec<Loss>,
     files: Vec<String>,
     warnings: Vec<String>,
 }
@@ -114,6 +117,14 @@ struct Storage {
     scheme: String,
     tensors: usize,
     bytes: u64,
+}
+
+/// Rounding of a tensor on a device that computes in fp16.
+#[derive(Serialize)]
+struct Loss {
+    tensor: String,
+    scheme: String,
+    decibels: f64,
 }
 
 /// Maximum context if the option is absent.
@@ -147,6 +158,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let names = companions.iter().map(|(name, _)| destination.directory.join(name));
     let files = [destination.model.clone()].into_iter().chain(names);
+    let losses = model.losses(options.weights).map_err(|error| super::failure(&error))?;
+    let loss = |loss: TensorLoss| {
+        let TensorLoss { tensor, scheme, decibels, .. } = loss;
+        Loss { tensor, scheme, decibels }
+    };
     let plan = Plan {
         format_version: 1,
         family: config.family.name,
@@ -166,6 +182,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 bytes: share.bytes,
             })
             .collect(),
+        losses: losses.into_iter().map(loss).collect(),
         files: files.map(|path| path.display().to_string()).collect(),
         warnings,
     };
@@ -190,7 +207,11 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
     );
     for share in &plan.storage {
         let (bytes, tensors) = (quantity::bytes(share.bytes), share.tensors);
-        text += &format!("  {}: {bytes} in {tensors} tensors\n", share.scheme);
+        let losses = plan.losses.iter().filter(|loss| loss.scheme == share.scheme);
+        let least = losses.map(|loss| loss.decibels).reduce(f64::min);
+        let least = least.map(|least| format!(", {least:.0} dB in fp16 arithmetic"));
+        let least = least.unwrap_or_default();
+        text += &format!("  {}: {bytes} in {tensors} tensors{least}\n", share.scheme);
     }
     let cache = quantity::bytes(plan.cache_bytes);
     text += &format!("cache: {context} positions, {cache}; prefill of {} tokens\n", plan.prefill);

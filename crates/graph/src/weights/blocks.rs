@@ -12,16 +12,17 @@
 //! | any | MXFP4 | the same | 4.25, 4.5 in `fp16`, 4.25 in `fp32` |
 //! | any | TQ1_0, TQ2_0 | `uint2` into a table, a scale for 256 | 1.69, 2.06; 2.06, 2.06 |
 //! | any | Q1_0, Q2_0 | `uint1`, `uint2` into a table, a scale for 128 | 1.12, 1.12; 2.12, 2.12 |
-//! | any | Q5_0 | `uint4` magnitudes, `uint1` signs, scale and shift for 32 | 5.5, 6 |
+//! | any | Q5_0 | `uint4` magnitudes, `uint1` signs, a scale for 32 | 5.5, 5.53 |
 //! | `fp32` | F16 | `fp16`, cast | 16, 16 |
 //! | `fp32` | Q8_K | `int8`, a scale for 256 | 9.12, 8.12 |
-//! | `fp32` | Q3_K, Q6_K | `uint3`, `uint6` into a table; scales of 16 that are scaled themselves | 3.44, 3.56; 6.56, 6.56 |
-//! | `fp32` | IQ4_XS | `uint4` into a table; scales of 32 that are scaled themselves | 4.25, 4.31 |
-//! | `fp32` | Q4_1, Q5_1 | a second operation subtracts the offset | 5, 5.03; 6, 6.53 |
-//! | `fp32` | Q2_K, Q4_K, Q5_K | the same, with offsets that are scaled themselves | 2.62, 2.69; 4.5, 4.66; 5.5, 5.69 |
+//! | `fp32` | Q3_K | `uint3` into a table; 6-bit scales of 16 that are scaled themselves | 3.44, 3.44 |
+//! | `fp32` | Q6_K | `uint6` into a table; 8-bit scales of 16 that are scaled themselves | 6.56, 6.56 |
+//! | `fp32` | IQ4_XS | `uint4` into a table; 6-bit scales of 32 that are scaled themselves | 4.25, 4.25 |
+//! | `fp32` | Q4_1, Q5_1 | a second operation subtracts the offset | 5, 5.03; 6, 6.06 |
+//! | `fp32` | Q2_K, Q4_K, Q5_K | the same, with offsets that are scaled themselves | 2.62, 2.69; 4.5, 4.53; 5.5, 5.56 |
 //!
-//! In `fp16`, the products of the other schemes would be rounded more than once. On request these weights keep their
-//! codes, with factors and offsets rounded to `fp16`.
+//! In `fp16`, the products of the other schemes are rounded more than once. On request these weights keep their codes,
+//! scales and offsets nevertheless: only the arithmetic of the device rounds.
 
 use std::io;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub(crate) enum Form {
 pub(crate) struct AllowedForms {
     /// Whether the weights are used in `fp32`.
     pub(crate) wide: bool,
-    /// Whether factors and offsets may be rounded if no form is exact.
+    /// Whether intermediate results may be rounded to `fp16` if no form is exact.
     pub(crate) rounded: bool,
 }
 
@@ -75,13 +76,12 @@ impl Form {
 
     /// Returns a form of a tensor; `None` if no form is allowed.
     pub(crate) fn of(scheme: Scheme, blocks: &Buffer, allowed: AllowedForms) -> Option<Form> {
-        use Scheme::{Bf16, F16, F32, Iq4Nl, Mxfp4, Q1_0, Q2_0, Q4_0, Q5_0, Q8_0, Tq1_0, Tq2_0};
+        use Scheme::{Bf16, F16, F32};
         let wide = allowed.wide;
         let exact = match scheme {
             F32 | Bf16 => return None,
-            Q1_0 | Q2_0 | Q4_0 | Q5_0 | Q8_0 | Iq4Nl | Mxfp4 | Tq1_0 | Tq2_0 => true,
             F16 if !wide => return None,
-            _ => wide,
+            _ => wide || is_exact_in_fp16(scheme),
         };
         let source = Source { scheme, blocks };
         if scheme == F16 {
@@ -90,6 +90,12 @@ impl Form {
         }
         (exact || allowed.rounded).then(|| source.whole(wide))
     }
+}
+
+/// Whether a single product of a code and a scale is rounded to `fp16`.
+pub(super) fn is_exact_in_fp16(scheme: Scheme) -> bool {
+    use Scheme::{F16, Iq4Nl, Mxfp4, Q1_0, Q2_0, Q4_0, Q5_0, Q8_0, Tq1_0, Tq2_0};
+    matches!(scheme, F16 | Q1_0 | Q2_0 | Q4_0 | Q5_0 | Q8_0 | Iq4Nl | Mxfp4 | Tq1_0 | Tq2_0)
 }
 
 /// Source of forms.
@@ -101,10 +107,7 @@ struct Source<'b> {
 impl Source<'_> {
     fn whole(&self, wide: bool) -> Form {
         let (data, shift) = self.data();
-        let offset = shift.map(|shift| match wide && self.scheme.has_groups() {
-            true => self.filled(shift),
-            false => self.stored(DType::Fp16, Part::Shift(f16::from_f32(shift))),
-        });
+        let offset = shift.map(|shift| self.filled(shift));
         let products = scaled(data, self.factors(wide), offset);
         if !self.scheme.has_offsets() {
             return products;
@@ -148,37 +151,46 @@ impl Source<'_> {
 
     fn factors(&self, wide: bool) -> Form {
         match self.scheme {
-            _ if !wide => self.stored(DType::Fp32, Part::Factors),
             Scheme::Q8_K => self.stored(DType::Fp32, Part::Factors),
-            Scheme::Mxfp4 => {
+            Scheme::Mxfp4 if wide => {
                 let powers = floats((0..=255).map(exponent_half));
                 table(self.stored(DType::UInt8, Part::Exponents), DType::Fp32, powers)
             }
-            scheme => {
-                let scales = Form::Widened(Box::new(self.stored(DType::Fp16, Part::Scales)));
-                match scheme.has_groups() {
-                    true => scaled(self.stored(self.steps(), Part::FactorSteps), scales, None),
-                    false => scales,
-                }
+            scheme if scheme.has_groups() => {
+                scaled(self.steps(Part::FactorSteps), self.halves(Part::Scales, wide), None)
             }
+            _ => self.halves(Part::Scales, wide),
         }
     }
 
     fn offsets(&self, wide: bool) -> Form {
         match self.scheme.has_groups() {
-            _ if !wide => self.stored(DType::Fp32, Part::Offsets),
-            false => self.stored(DType::Fp16, Part::Offsets),
+            false if wide => self.stored(DType::Fp16, Part::Offsets),
+            false => self.stored(DType::Fp32, Part::Offsets),
             true => {
-                let scales = self.stored(DType::Fp16, Part::OffsetScales);
-                let steps = self.stored(self.steps(), Part::OffsetSteps);
-                scaled(steps, Form::Widened(Box::new(scales)), None)
+                scaled(self.steps(Part::OffsetSteps), self.halves(Part::OffsetScales, wide), None)
             }
         }
     }
 
-    /// Element type of group factors and offsets.
-    fn steps(&self) -> DType {
-        if self.scheme == Scheme::Q2_K { DType::UInt4 } else { DType::Int8 }
+    /// Numbers that `fp16` represents exactly, as `fp32`. In an `fp16` program the compiler narrows them.
+    fn halves(&self, part: Part, wide: bool) -> Form {
+        match wide {
+            true => Form::Widened(Box::new(self.stored(DType::Fp16, part))),
+            false => self.stored(DType::Fp32, part),
+        }
+    }
+
+    /// Factors or offsets of groups in units of the block's.
+    fn steps(&self, part: Part) -> Form {
+        match self.scheme {
+            Scheme::Q2_K => self.stored(DType::UInt4, part),
+            Scheme::Q6_K => self.stored(DType::Int8, part),
+            scheme => {
+                let entries = (0..64).map(|code| (code - scheme.step_middle()) as u8).collect();
+                table(self.stored(DType::UInt6, part), DType::Int8, entries)
+            }
+        }
     }
 
     /// The same number for each group, in almost no space.
@@ -227,8 +239,6 @@ enum Part {
     OffsetSteps,
     /// The scale of a block as a power of two.
     Exponents,
-    /// The same number for each group.
-    Shift(f16),
     /// No data.
     Nothing,
 }
@@ -243,7 +253,6 @@ impl Part {
             | Part::Offsets
             | Part::FactorSteps
             | Part::OffsetSteps
-            | Part::Shift(_)
             | Part::Nothing => scheme.group(),
         }
     }
@@ -290,10 +299,12 @@ impl Parts {
             Part::Offsets => floats(out, &|group| scheme.offset(block, group)),
             Part::Scales => floats(out, &|_| scheme.scale(block)),
             Part::OffsetScales => floats(out, &|_| scheme.offset_scale(block)),
-            Part::FactorSteps => integers(out, &|group| scheme.steps(block, group).0 as u8),
+            Part::FactorSteps => {
+                let middle = if self.dtype == DType::UInt6 { scheme.step_middle() } else { 0 };
+                integers(out, &|group| (scheme.steps(block, group).0 + middle) as u8);
+            }
             Part::OffsetSteps => integers(out, &|group| scheme.steps(block, group).1),
             Part::Exponents => integers(out, &|_| block[0]),
-            Part::Shift(number) => floats(out, &|_| number.to_f32()),
             Part::Nothing => out.fill(0),
         }
     }

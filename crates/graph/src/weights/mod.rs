@@ -1,6 +1,7 @@
 //! Files of weights: safetensors and GGUF. Files are mapped and untrusted.
 
 mod blocks;
+mod fidelity;
 mod gguf;
 mod safetensors;
 
