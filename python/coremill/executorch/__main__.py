@@ -4,10 +4,12 @@
     python -m coremill.executorch -m MODULE ARGS...
 """
 
+from __future__ import annotations
+
 import os
-import runpy
 import sys
 
+from .._aliases import run_script
 from . import install
 from ._install import when_runtime_is_imported
 
@@ -21,35 +23,14 @@ example: python -m coremill.executorch export.py --out model.pte
          python -m coremill.executorch -m pytest tests"""
 
 
-def main() -> None:
-    """Runs the script or module on the command line."""
-    arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if arguments else sys.stderr)
-        sys.exit(0 if arguments else 2)
-    is_module = arguments[0] == "-m"
-    if is_module and len(arguments) < 2:
-        sys.exit(f"{USAGE}\n\nerror: -m needs the name of a module")
-    if not is_module and arguments[0].startswith("-"):
-        sys.exit(f"{USAGE}\n\nerror: unknown option {arguments[0]}")
+def _prepare(module: str | None) -> None:
+    """Installs the drop-in. ExecuTorch's own tests find the runtime through a plug-in of pytest."""
     install()
     if sys.platform != "darwin":
         when_runtime_is_imported(_register_runtime)
-    name = arguments[1] if is_module else arguments[0]
-    sys.argv = arguments[1:] if is_module else arguments
-    if is_module:
-        # Like `python -m`, allows imports from the current directory.
-        sys.path.insert(0, os.getcwd())
-        if name == "pytest":
-            os.environ["PYTEST_PLUGINS"] = ",".join(
-                filter(None, [os.environ.get("PYTEST_PLUGINS"), "coremill.executorch._pytest"])
-            )
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-    elif os.path.exists(name):
-        sys.path.insert(0, os.path.dirname(os.path.abspath(name)))
-        runpy.run_path(name, run_name="__main__")
-    else:
-        sys.exit(f"error: cannot open {name}: there is no such file")
+    if module == "pytest":
+        plugins = [os.environ.get("PYTEST_PLUGINS"), "coremill.executorch._pytest"]
+        os.environ["PYTEST_PLUGINS"] = ",".join(filter(None, plugins))
 
 
 def _register_runtime() -> None:
@@ -66,4 +47,4 @@ def _register_runtime() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(USAGE, _prepare)
