@@ -154,6 +154,15 @@ def cases() -> Iterator[Case]:
         real(48),
         tolerance={"fp32": 1e-3, "fp16": 3e-2},
     )
+    for shape, centered in (((2, 48), True), ((48,), False)):
+        yield program(
+            "aten.stft.default",
+            lambda x, c=centered: split(
+                torch.stft(torch.complex(x, 0.5 - x), 16, 5, window=window, center=c, return_complex=True)
+            ),
+            real(*shape),
+            tolerance=LOOSE,
+        )
     yield program(
         "aten.istft.default",
         lambda x: torch.istft(

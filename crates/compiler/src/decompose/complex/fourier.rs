@@ -237,7 +237,8 @@ struct Frames {
 }
 
 impl Frames {
-    fn of(call: &mut Call<'_>) -> Result<Frames> {
+    /// By default, a real signal has half a spectrum.
+    fn of(call: &mut Call<'_>, is_real: bool) -> Result<Frames> {
         let points = call.int("n_fft")?;
         if !(1..=1 << 16).contains(&points) {
             refuse!("`n_fft` must be from 1 to 65536, got {points}");
@@ -259,7 +260,7 @@ impl Frames {
             window = Some(call.pad(&given, &pads, Argument::Float(0.0))?);
         }
         let normalized = call.bool("normalized")?;
-        let onesided = !call.has("onesided") || call.bool("onesided")?;
+        let onesided = if call.has("onesided") { call.bool("onesided")? } else { is_real };
         Ok(Frames {
             points,
             hop,
@@ -327,6 +328,32 @@ impl Frames {
         convolution(call, x, &shape, sizes)
     }
 
+    /// Real and imaginary part of the spectrum of a real signal.
+    fn spectrum(&self, call: &mut Call<'_>, signal: &Tensor) -> Result<[Tensor; 2]> {
+        let rank = signal.rank();
+        let mut x = match rank {
+            1 => call.view(signal, [vec![Size::Fixed(1); 2], signal.sizes.clone()].concat())?,
+            _ => call.unsqueeze(signal, 1)?,
+        };
+        if self.center {
+            let mode = if call.has("pad_mode") { call.text("pad_mode")? } else { "reflect" };
+            x = padded(call, &x, &[self.side(); 2], mode)?;
+        }
+        if let Some(length) = x.extent(2)?.fixed()
+            && length < self.points
+        {
+            refuse!("the signal has {length} elements, which are no frame of {}", self.points);
+        }
+        let filters = self.filters(call, x.dtype, |_| self.scale)?;
+        let mut y = self.convolution(call, &x, &filters, false)?;
+        if rank == 1 {
+            y = call.squeeze(&y, 0)?;
+        }
+        let each = vec![Size::Fixed(self.outputs); 2];
+        let parts = in_parts(call, &y, axis_from_end(rank, 1)?, &each)?;
+        <[Tensor; 2]>::try_from(parts).map_err(|_| LoweringError::new("a split has two results"))
+    }
+
     /// Overlap-add of the squared windows of `count` frames.
     fn envelope(&self, call: &mut Call<'_>, count: &Size, dtype: ScalarType) -> TensorResult {
         let one = || Size::Fixed(1);
@@ -344,37 +371,22 @@ impl Frames {
     }
 }
 
-/// STFT as a strided convolution with windowed cosine and sine filters.
+/// STFT as a strided convolution with windowed cosine and sine filters. The transform is linear, so the parts of a
+/// complex signal are transformed separately.
 fn short_time(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let frames = Frames::of(call)?;
-    let rank = x.rank();
-    let mut x = match rank {
-        1 => call.view(&x, [vec![Size::Fixed(1); 2], x.sizes.clone()].concat())?,
-        _ => call.unsqueeze(&x, 1)?,
-    };
-    if frames.center {
-        let mode = if call.has("pad_mode") { call.text("pad_mode")? } else { "reflect" };
-        x = padded(call, &x, &[frames.side(); 2], mode)?;
+    let Parts { real: signal, imaginary } = call.parts("self")?;
+    let frames = Frames::of(call, imaginary.is_none())?;
+    let rank = signal.rank();
+    let [mut real, mut turned] = frames.spectrum(call, &signal)?;
+    if let Some(signal) = imaginary {
+        let [part, turned_part] = frames.spectrum(call, &signal)?;
+        real = call.subtract(&real, &turned_part)?;
+        turned = call.add(&turned, &part)?;
     }
-    if let Some(length) = x.extent(2)?.fixed()
-        && length < frames.points
-    {
-        refuse!("the signal has {length} elements, which are no frame of {}", frames.points);
-    }
-    let filters = frames.filters(call, x.dtype, |_| frames.scale)?;
-    let mut y = frames.convolution(call, &x, &filters, false)?;
-    if rank == 1 {
-        y = call.squeeze(&y, 0)?;
-    }
-    let each = vec![Size::Fixed(frames.outputs); 2];
-    let parts = in_parts(call, &y, axis_from_end(rank, 1)?, &each)?;
-    let [real, imaginary] = <[Tensor; 2]>::try_from(parts)
-        .map_err(|_| LoweringError::new("a split has two results"))?;
     if is_complex(call.result(0)?.dtype) {
-        return call.pair(real, imaginary);
+        return call.pair(real, turned);
     }
-    one(call.stack(&[real, imaginary], rank + 1)?)
+    one(call.stack(&[real, turned], rank + 1)?)
 }
 
 /// Inverse STFT: a transposed convolution, which overlap-adds the frames, divided by the sum of the squared windows.
@@ -383,7 +395,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     if is_complex(call.result(0)?.dtype) {
         refuse!("an inverse transform to a complex signal is not supported");
     }
-    let frames = Frames::of(call)?;
+    let frames = Frames::of(call, true)?;
     let (rank, dtype) = (x[0].rank(), x[0].dtype);
     let Some(at) = rank.checked_sub(2) else { refuse!("a spectrum has two axes at least") };
     let count = x[0].extent(at + 1)?.clone();

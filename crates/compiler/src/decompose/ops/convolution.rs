@@ -10,6 +10,7 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.conv_transpose{1,2,3}d",
             "aten.convolution",
             "aten._convolution.default",
+            "aten._convolution_mode",
         ],
     ),
     by(tbc, &["aten.conv_tbc"]),

@@ -6,6 +6,7 @@ use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.conv{1,2,3}d", convolution).only(&["default", "padding"]),
+    tensor("aten._convolution_mode", convolution),
     tensor("aten.{,_}convolution", either_convolution),
     tensor("aten.conv_transpose{1,2,3}d", transposed_convolution),
 ];
