@@ -341,11 +341,13 @@ impl Model {
     }
 }
 
-/// A model with a function of each model, by its new name; the first runs by default.
+/// A model with a function of each model, by its new name. The default function is the first one unless another is named.
 #[pyfunction]
+#[pyo3(signature = (functions, default=None))]
 pub(crate) fn merge(
     py: Python<'_>,
     functions: Vec<(String, Py<Model>, Option<String>)>,
+    default: Option<String>,
 ) -> PyResult<Model> {
     let mut lent = Vec::new();
     let mut taken = Vec::new();
@@ -361,7 +363,10 @@ pub(crate) fn merge(
             let model = coremill::edit::function(&opened.model, function.as_deref())?;
             models.push((name, model));
         }
-        let merged = coremill::edit::merge(models)?;
+        let mut merged = coremill::edit::merge(models)?;
+        if let Some(name) = default.filter(|name| merged.program.function(name).is_some()) {
+            merged.description.default_function = name;
+        }
         Ok(OpenedModel::made(merged, Path::new("model")))
     })?;
     Ok(Model::new(merged, lent, None))

@@ -38,7 +38,7 @@ _LAZY = {
 }
 _MODULES = ("converters", "models", "optimize", "proto")
 #: Names of modules whose contents are elsewhere.
-_ALIASES = {"utils": ".models.utils"}
+_ALIASES = {"utils": ".models.utils", "compression_utils": ".models.ml_program.compression_utils"}
 #: Version of the specification that introduced each release.
 _SPECIFICATION_VERSION_IOS_13 = 4
 _SPECIFICATION_VERSION_IOS_14 = 5

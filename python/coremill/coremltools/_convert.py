@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import os
 
+from ._checks import (
+    at_least,
+    check_inputs,
+    check_outputs_of,
+    check_outputs,
+    check_states,
+    check_target,
+)
 from ._types import ComputeUnit, dtype_name
 
 # `typing` takes long to import.
@@ -55,7 +63,6 @@ def convert(
         states: the states; buffers that the model writes to are states, whether they are listed or not.
     """
     from ._missing import unsupported
-    from ._sources import flat
     from ._sources import source as exported
     from .models.model import MLModel
 
@@ -64,10 +71,10 @@ def convert(
     if source.lower() in ("tensorflow", "milinternal"):
         raise unsupported(f"the source {source!r}", "convert a torch model")
     release = _release(minimum_deployment_target)
-    _check_target(convert_to, release)
+    check_target(convert_to, release, compute_precision)
     if package_dir is not None and not os.fspath(package_dir).endswith(".mlpackage"):
         raise ValueError("`package_dir` must have extension .mlpackage")
-    given = [] if inputs is None else _inputs(inputs, flat, release)
+    given = [] if inputs is None else _inputs(inputs, release)
     wanted = _outputs(outputs, release)
     if classifier_config is not None and type(classifier_config).__name__ != "ClassifierConfig":
         raise ValueError("`classifier_config` must be of type ClassifierConfig")
@@ -75,7 +82,10 @@ def convert(
     if release is not None:
         options["target"] = release
 
+    check_states(states, model, release)
     made = exported(model, inputs)
+    check_outputs_of(made.program, wanted)
+    made.program = _with_zero_states(made.program, states)
     options["input_names"] = made.input_names
     names = [one.name for one in wanted if one.name is not None]
     if names:
@@ -83,15 +93,47 @@ def convert(
     if made.shapes:
         options["shapes"] = made.shapes
     options["metadata"] = _notes(made)
-    _refuse_renamed_states(states)
     chosen = options.pop("op_selector", None)
     edits = _edits(made.input_names, given, wanted, classifier_config)
     result = _converted(made.program, options, edits, chosen)
     result = _with_default_types(result, options, release, wanted, given)
-    found = MLModel._of(result, compute_units=compute_units)
+    found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
     if package_dir is not None:
         found.save(os.fspath(package_dir))
     return found
+
+
+def _with_zero_states(program: Any, states: list | None) -> Any:
+    """The program with states of zeros, with which Core ML starts, whatever the buffers hold."""
+    signature = getattr(program, "graph_signature", None)
+    if signature is None:
+        return program
+    names = {state.name for state in states or ()} | set(signature.buffers_to_mutate.values())
+    kept = {"_state_dict": program.state_dict, "_constants": program.constants}
+    zeros = {
+        field: {
+            name: value.new_zeros(value.shape) for name, value in tensors.items() if name in names and value.any()
+        }
+        for field, tensors in kept.items()
+    }
+    if any(zeros.values()):
+        import copy
+
+        program = copy.copy(program)
+        for field, tensors in kept.items():
+            setattr(program, field, {**tensors, **zeros[field]})
+    return program
+
+
+def _compressed(model: MLModel, pipeline: Any) -> MLModel:
+    """The model with its weights compressed as the options of a pipeline's passes say."""
+    from .optimize import coreml
+
+    for name in ("prune_weights", "palettize_weights", "linear_quantize_weights"):
+        options = getattr(pipeline, "_options", {}).get(f"compression::{name}") or {}
+        if options.get("config") is not None:
+            model = getattr(coreml, name)(model, options["config"])
+    return model
 
 
 def _converted(program: Any, options: dict, edits: list, op_selector: Any) -> Any:
@@ -121,70 +163,14 @@ def _release(target: Any) -> str | None:
     return versions.get(value, name.lower())
 
 
-def _check_target(convert_to: str | None, release: str | None) -> None:
-    from ._missing import unsupported
+def _inputs(inputs: Any, release: str | None) -> list:
+    from ._sources import flat
 
-    is_old = release is not None and release in ("ios13", "ios14")
-    if convert_to not in (None, "mlprogram", "neuralnetwork", "milinternal"):
-        raise NotImplementedError(f"Backend converter {convert_to} not implemented")
-    if convert_to == "mlprogram" and is_old:
-        raise ValueError(
-            "When 'convert_to' is mlprogram, the minimum deployment target must be at least iOS15/macOS12/watchOS8/tvOS15"
-        )
-    if convert_to in ("neuralnetwork", "milinternal"):
-        raise unsupported(f"convert_to={convert_to!r}", 'pass `convert_to="mlprogram"`')
-    if is_old:
-        raise unsupported(f"the target {release}", "pass `minimum_deployment_target=ct.target.iOS15` or later")
-
-
-def _at_least(release: str | None, number: int) -> bool:
-    return release is not None and int(release.removeprefix("ios")) >= number
-
-
-def _inputs(inputs: Any, flat: Any, release: str | None) -> list:
     if not isinstance(inputs, (list, tuple)):
         raise ValueError("`inputs` must be of type list")
     given = flat(inputs)
-    names = [one.name for one in given if one.name is not None]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"Duplicated inputs: {twice}")
-    enumerated = [one for one in given if type(one.shape).__name__ == "EnumeratedShapes"]
-    for one in given:
-        if type(one).__name__ == "StateType":
-            raise ValueError("'inputs' cannot contain an instance of StateType.")
-        _check_dtype(one, release, "inputs")
-        shapes = one.shape.shapes if type(one.shape).__name__ == "EnumeratedShapes" else [one.shape]
-        for shape in shapes:
-            if shape is not None and any(getattr(size, "upper_bound", 1) < 0 for size in shape.shape):
-                raise ValueError(
-                    "For mlprogram, inputs with infinite upper_bound is not allowed. Please set upper_bound "
-                    'to a positive value in "RangeDim()" for the "inputs" param in ct.convert().'
-                )
-    if len(enumerated) > 1:
-        if release is not None and not _at_least(release, 18):
-            raise ValueError(
-                "Expected a single enumerated shape input for deployment targets below iOS 18, "
-                f"but found {len(enumerated)}. Please ensure only one input with EnumeratedShapes type is present."
-            )
-        if len({len(one.shape.shapes) for one in enumerated}) > 1:
-            raise ValueError(
-                "Enumerated shape input mismatch. All enumerated shape inputs must have the same number of shapes for "
-                "deployment targets iOS 18 or above."
-            )
+    check_inputs(given, release)
     return given
-
-
-def _check_dtype(one: Any, release: str | None, what: str) -> None:
-    if one.dtype is None:
-        return
-    name = dtype_name(one.dtype)
-    if name == "fp16" and not _at_least(release, 16):
-        raise TypeError(
-            f"float16 dtype for {what} is only supported for deployment target >= iOS16/macOS13/watchOS9/tvOS16"
-        )
-    if name == "int8" and not _at_least(release, 26):
-        raise TypeError(f"int8 dtype for {what} is only supported for deployment target >= iOS26")
 
 
 def _outputs(outputs: Any, release: str | None) -> list:
@@ -192,35 +178,9 @@ def _outputs(outputs: Any, release: str | None) -> list:
         return []
     if not isinstance(outputs, list):
         raise ValueError('"outputs" must be of type list')
-    if all(isinstance(one, str) for one in outputs):
-        from ._types import TensorType
-
-        if outputs:
-            raise ValueError('"outputs" must be a list of type ct.TensorType or ct.ImageType for pytorch conversion')
-        return [TensorType(name=one) for one in outputs]
-    for one in outputs:
-        if not hasattr(one, "can_be_output") or not one.can_be_output():
-            raise ValueError('Elements in "outputs" must be ct.TensorType or ct.ImageType or str')
-        if one.shape is not None:
-            raise ValueError(
-                "The 'shape' argument must not be specified for the outputs, since it is automatically inferred from the "
-                "input shapes and the ops in the model"
-            )
-        if getattr(one, "default_value", None) is not None:
-            raise ValueError("The 'default_value' argument must not be specified for the outputs")
-        if type(one).__name__ == "ImageType":
-            if one.scale != 1.0:
-                raise ValueError("'scale' must be 1.0 for a output of ImageType")
-            if one.bias not in (None, 0.0, [0.0, 0.0, 0.0]):
-                raise ValueError("'bias' must be None or 0 for an output of ImageType")
-            if one.channel_first is not None:
-                raise ValueError("'channel_first' must be None for an output of ImageType")
-        _check_dtype(one, release, "outputs")
-    names = [one.name for one in outputs]
-    if any(name is None for name in names) and any(name is not None for name in names):
-        raise ValueError('Either none or all the outputs must have the "name" argument specified')
-    if names and names[0] is not None and len(set(names)) != len(names):
-        raise ValueError("Duplicate names provided in 'outputs'")
+    if outputs and all(isinstance(one, str) for one in outputs):
+        raise ValueError('"outputs" must be a list of type ct.TensorType or ct.ImageType for pytorch conversion')
+    check_outputs(outputs, release)
     return outputs
 
 
@@ -258,12 +218,6 @@ def _notes(made: Any) -> dict:
 
         notes[_METADATA_SOURCE] = f"torch=={torch.__version__}"
     return notes
-
-
-def _refuse_renamed_states(states: list | None) -> None:
-    for state in states or []:
-        if type(state).__name__ != "StateType":
-            raise ValueError("'states' must be a list of ct.StateType")
 
 
 def _edits(names: list, given: list, wanted: list, classifier: Any) -> list:
@@ -331,7 +285,7 @@ def _with_default_types(result: Any, options: dict, release: str | None, wanted:
     """Images and types of outputs without names, and fp16 for floats of no type where coremltools has it: from iOS 16 on."""
     function = result.inspect()["functions"][0]
     arrays = [feature for feature in function["outputs"] if feature["kind"] in ("multiArray", "image")]
-    is_fp16 = options["precision"] == "fp16" and _at_least(release, 16)
+    is_fp16 = options["precision"] == "fp16" and at_least(release, 16)
     edits = []
     for at, feature in enumerate(arrays):
         one = wanted[at] if at < len(wanted) and len(arrays) == len(wanted) else None

@@ -92,6 +92,7 @@ def _named(made: Source, known: list, inputs: list | None) -> Source:
     known = [name for name in known if isinstance(name, str)]
     if inputs is None:
         return made
+    shapes = _known_shapes(made.program)
     given = flat(inputs)
     if len(given) > len(known):
         raise ValueError(f"{len(given)} inputs are described; the program has {len(known)}")
@@ -102,8 +103,31 @@ def _named(made: Source, known: list, inputs: list | None) -> Source:
         one = by_name.get(name) if is_named else (given[at] if at < len(given) else None)
         made.input_names.append((one.name if one is not None and one.name else name))
         if one is not None:
+            _check_shape(name, shapes.get(name), one)
             _note_shapes(made, made.input_names[-1], one)
     return made
+
+
+def _known_shapes(program: Any) -> dict:
+    """The shapes of the inputs of an exported program."""
+    if isinstance(program, str):
+        return {}
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    return {node.name: tuple(node.meta["val"].shape) for node in nodes if hasattr(node.meta.get("val"), "shape")}
+
+
+def _check_shape(name: str, known: tuple | None, one: Any) -> None:
+    """A shape of fixed sizes must be one that the exported program accepts."""
+    if known is None or one.shape is None or not hasattr(one.shape, "shape") or one.shape.has_symbolic:
+        return
+    given = tuple(one.shape.default)
+    fits = len(given) == len(known) and all(type(size) is not int or size == own for size, own in zip(known, given))
+    if not fits:
+        symbols = [f"is{at}" if type(size) is not int else str(size) for at, size in enumerate(known)]
+        shape = ", ".join(symbols) + ("," if len(symbols) == 1 else "")
+        raise ValueError(
+            f"inconsistent shape between EXIR input {name} shape ({shape}) and user specified input {one.name} shape {given}"
+        )
 
 
 def _note_shapes(made: Source, name: str, one: Any) -> None:
@@ -118,11 +142,18 @@ def _example(one: Any) -> Any:
     import torch
 
     if one.shape is None:
-        raise ValueError(f"`shape` of input `{one.name}` is not given\nhint: pass `ct.TensorType(shape=...)`")
+        raise ValueError(
+            "'shape' must be provided in the 'inputs' argument for pytorch conversion\n"
+            f"hint: pass `ct.TensorType(name={one.name!r}, shape=...)`"
+        )
+    if hasattr(one.shape, "shape") and not one.shape.shape:
+        raise ValueError(f"Rank-0 (scalar) inputs are not supported, got input {one.name}\nhint: pass `shape=(1,)`")
     dtypes = {"fp16": torch.float32, "fp32": torch.float32, "int32": torch.int32, "int8": torch.int32, "bool": torch.bool}
     name = "fp32" if one.dtype is None else dtype_name(one.dtype)
     if type(one.shape).__name__ == "EnumeratedShapes":
-        sizes = list(one.shape.default)
+        # torch takes a dimension of one for fixed.
+        shapes = [shape.default for shape in one.shape.shapes]
+        sizes = list(max(shapes, key=lambda shape: sum(size > 1 for size in shape)))
     else:
         sizes = [_example_size(size) for size in one.shape.shape]
     if name == "int32" and str(one.dtype).endswith("int64'>"):
@@ -199,6 +230,10 @@ def _of_script(module: Any, inputs: list) -> Source:
     given = flat(inputs)
     examples = tuple(_example(one) for one in given)
     names = [value.debugName() for value in module.graph.inputs()][1:]
+    if len(names) != len(inputs):
+        raise ValueError(
+            f"Number of TorchScript inputs ({len(names)}) must match the user provided inputs ({len(inputs)})."
+        )
     nested = _nested(inputs, iter(examples))
 
     class Converter(TS2EPConverter):
@@ -236,12 +271,17 @@ def _of_script(module: Any, inputs: list) -> Source:
     known = _user_inputs(program)
     if len(known) == len(names):
         # The names in the traced graph are those of the module's arguments.
-        clean = [name.split(".")[0] for name in names]
+        clean = [_identifier(name.split(".")[0]) for name in names]
         made.input_names = [one.name or name for one, name in zip(given, clean)]
         for one, name in zip(given, made.input_names):
             _note_shapes(made, name, one)
         return made
     return _named(made, known, inputs)
+
+
+def _identifier(name: str) -> str:
+    """A name that Core ML takes: traced values may be numbered."""
+    return name if name.isidentifier() else f"var_{name}"
 
 
 def _retraced(graph: Any, examples: tuple, shapes: Any) -> Any:

@@ -29,8 +29,30 @@ class Function:
                 f"{set(self.inputs)}"
             )
         arrays = {name: _input(self.inputs[name], value) for name, value in data.items()}
-        found = session.predict(arrays)
+        try:
+            found = session.predict(arrays)
+        except RuntimeError as failure:
+            for name, array in arrays.items():
+                _check_shape(self.inputs[name], array, failure)
+            raise
         return {name: _output(self.outputs.get(name), value) for name, value in found.items()}
+
+
+def _check_shape(feature: dict, array: Any, failure: Exception) -> None:
+    """Raises Core ML's error if the shape of an array is not accepted."""
+    accepts = feature["accepts"]
+    if not isinstance(accepts, dict) or not hasattr(array, "shape"):
+        return
+    shapes = accepts.get("shapes")
+    if shapes is not None and list(array.shape) not in shapes:
+        shape = " x ".join(map(str, array.shape))
+        raise RuntimeError(f"MultiArray Shape ({shape}) was not in enumerated set of allowed shapes") from failure
+    ranges = accepts.get("ranges") or ()
+    for at, (size, allowed) in enumerate(zip(array.shape, ranges)):
+        upper = allowed["max"]
+        if size < allowed["min"] or (upper is not None and size > upper):
+            bounds = f"{allowed['min']}..{'' if upper is None else upper}"
+            raise RuntimeError(f"Size ({size}) of dimension ({at}) is not in allowed range ({bounds})") from failure
 
 
 def layout(feature: dict) -> str:
@@ -67,10 +89,14 @@ def _pixels(feature: dict, value: Any) -> Any:
     if mode is None:
         if isinstance(value, numpy.ndarray) and value.ndim == 4:
             return value
-        raise TypeError(f"Image input, '{feature['name']}' must be of type PIL.Image.Image in the input dict, got {type(value)}")
-    if mode != _MODES[order]:
         raise TypeError(
-            f"image input, '{feature['name']}', is of type {order.upper()}; it must be of mode {_MODES[order]!r}, got {mode!r}"
+            f"Image input, '{feature['name']}' must be of type PIL.Image.Image in the input dict, got {type(value)}"
+        )
+    if mode != _MODES[order]:
+        kind = {"L": "GRAYSCALE", "F": "GRAYSCALE_FLOAT16"}.get(_MODES[order], "RGB/BGR")
+        raise TypeError(
+            f"{kind} image input, '{feature['name']}', must be of type PIL.Image.Image with mode=='{_MODES[order]}', "
+            f"got mode {mode!r}"
         )
     pixels = numpy.asarray(value, dtype=numpy.float32)
     if pixels.ndim == 2:

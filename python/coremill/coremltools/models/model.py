@@ -53,6 +53,14 @@ class _Descriptions:
             raise AttributeError(f"No feature with name {name}.")
         self._model._apply([{"edit": "describe", "name": name, "text": text}])
 
+    @property
+    def _fd_spec(self) -> Any:
+        """The descriptions in the specification, under the name that coremltools gives them."""
+        description = self._model._spec.description
+        if self._model._has_functions:
+            description = self._model._get_function_description(self._model.function_name)
+        return description.input if self._part == "inputs" else description.output
+
     def __contains__(self, name: str) -> bool:
         return name in self._features()
 
@@ -120,34 +128,36 @@ class MLModel:
         self._message: Any = None
         self._session: Any = None
         self._parts: Function | None = None
+        #: The model before compression, and the rules of it.
+        self._compression: tuple | None = None
         self.compute_unit = compute_units
         self.function_name = function_name
         self.optimization_hints = None if hints is None else dict(hints)
         self.is_package = True
         summary = model.inspect()
         functions = [function["name"] for function in summary["functions"]]
-        self._is_multifunction = len(functions) > 1
-        if function_name is None and self._is_multifunction:
+        self._has_functions = len(functions) > 1
+        if function_name is None and self._has_functions:
             self.function_name = summary["default_function"]
-        elif function_name is not None and not self._is_multifunction and function_name != "main":
+        elif function_name is not None and not self._has_functions and function_name != "main":
             raise ValueError('function_name must be "main" for non multifunction model')
-        elif function_name is not None and function_name not in functions and self._is_multifunction:
+        elif function_name is not None and function_name not in functions and self._has_functions:
             raise ValueError(f"function_name {function_name} not found in the model.")
 
     def _function_summary(self) -> dict:
         summary = self._model.inspect()
-        name = self.function_name if self._is_multifunction else summary["default_function"]
+        name = self.function_name if self._has_functions else summary["default_function"]
         return next(function for function in summary["functions"] if function["name"] == name)
 
     def _apply(self, edits: list) -> None:
         """Changes the model."""
         import json
 
-        self._model = self._model._edit(json.dumps(edits), self.function_name if self._is_multifunction else None)
+        self._model = self._model._edit(json.dumps(edits), self.function_name if self._has_functions else None)
         self._forget()
 
     def _forget(self) -> None:
-        self._written = self._message = self._session = self._parts = None
+        self._written = self._message = self._session = self._parts = self._compression = None
 
     def _part(self) -> Function:
         if self._parts is None:
@@ -278,12 +288,24 @@ class MLModel:
 
     def _default_session(self) -> Any:
         if self._session is None:
-            self._session = self._model.session(self.function_name if self._is_multifunction else None)
+            self._session = self._model.session(self.function_name if self._has_functions else None)
         return self._session
 
     def make_state(self) -> MLState:
         """States of zeros, for `predict`."""
-        return MLState(self._model.session(self.function_name if self._is_multifunction else None))
+        return MLState(self._model.session(self.function_name if self._has_functions else None))
+
+    def _is_stateful(self) -> bool:
+        return bool(self._part().states)
+
+    def _is_multifunction(self) -> bool:
+        return self._has_functions
+
+    def _get_function_description(self, function_name: str) -> Any:
+        for function in self._spec.description.functions:
+            if function.name == function_name:
+                return function
+        raise ValueError(f"function_name {function_name} not found in the model.")
 
     def __repr__(self) -> str:
         summary = self._function_summary()

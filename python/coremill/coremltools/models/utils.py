@@ -147,19 +147,34 @@ class MultiFunctionDescriptor:
 
     def __init__(self, model_path: str | None = None) -> None:
         """With a path, all functions of that package under their names."""
-        self._functions: dict = {}
-        self.default_function_name: str | None = None
+        self._sources: dict = {}
+        self._default: str | None = None
         if model_path is not None:
             self.add_model(model_path)
 
+    def _functions(self) -> dict:
+        """The path and the source's name, by function."""
+        return dict(self._sources)
+
+    @property
+    def default_function_name(self) -> str | None:
+        """The function that runs by default."""
+        return self._default
+
+    @default_function_name.setter
+    def default_function_name(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise ValueError(f"default_function_name must be type of str. Got {name}.")
+        self._default = name
+
     def add_function(self, model_path: str, src_function_name: str, target_function_name: str) -> None:
         """Adds a function of a package under a name."""
-        if target_function_name in self._functions:
+        if target_function_name in self._sources:
             raise ValueError(f"function {target_function_name} already exist.")
         names = [function["name"] for function in _opened(model_path).inspect()["functions"]]
         if src_function_name not in names:
             raise ValueError(f"src_function_name {src_function_name} not found in {model_path}.")
-        self._functions[target_function_name] = (model_path, src_function_name)
+        self._sources[target_function_name] = (model_path, src_function_name)
 
     def add_model(self, model_path: str) -> None:
         """Adds all functions of a package under their names."""
@@ -168,9 +183,9 @@ class MultiFunctionDescriptor:
 
     def remove_function(self, function_name: str) -> None:
         """Removes a function."""
-        if function_name not in self._functions:
+        if function_name not in self._sources:
             raise ValueError(f"function_name {function_name} not found.")
-        del self._functions[function_name]
+        del self._sources[function_name]
 
 
 def _opened(path: str) -> Any:
@@ -187,13 +202,11 @@ def save_multifunction(desc: MultiFunctionDescriptor, destination_path: str) -> 
 
     if desc.default_function_name is None:
         raise ValueError("default_function_name must be set for the MultiFunctionDescriptor instance before calling save_multifunction.")
-    if desc.default_function_name not in desc._functions:
-        raise ValueError(f"default_function_name {desc.default_function_name} not found in the MultiFunctionDescriptor instance.")
-    opened = {path: _opened(path) for path, _ in desc._functions.values()}
-    # The first function is the one that runs by default.
-    names = sorted(desc._functions, key=lambda name: name != desc.default_function_name)
-    parts = [(name, opened[desc._functions[name][0]], desc._functions[name][1]) for name in names]
-    _native.merge(parts).save(os.path.expanduser(os.fspath(destination_path)))
+    if desc.default_function_name not in desc._sources:
+        raise ValueError(f"default_function_name {desc.default_function_name} not found in the program.")
+    opened = {path: _opened(path) for path, _ in desc._sources.values()}
+    parts = [(name, opened[path], source) for name, (path, source) in desc._sources.items()]
+    _native.merge(parts, desc.default_function_name).save(os.path.expanduser(os.fspath(destination_path)))
 
 
 def materialize_dynamic_shape_mlmodel(
@@ -216,7 +229,7 @@ def materialize_dynamic_shape_mlmodel(
     for name, shapes in function_name_to_materialization_map.items():
         edits = [{"edit": "shapes", "name": key, "shapes": [list(shape)]} for key, shape in shapes.items()]
         parts.append((name, model._edit(json.dumps(edits), source), source))
-    if len(parts) == 1:
+    if list(function_name_to_materialization_map) == ["main"]:
         parts[0][1].save(destination_path)
         return
     _native.merge(parts).save(destination_path)

@@ -16,6 +16,10 @@ class _OpConfig:
     def _rule(self) -> dict:
         raise NotImplementedError
 
+    def _needs_ios_18(self) -> str | None:
+        """The feature that needs iOS 18."""
+        return None
+
     def _selected(self) -> dict:
         """Weights of more elements than the threshold; all without one."""
         return {"min_elements": 1 if self.weight_threshold is None else self.weight_threshold + 1}
@@ -54,10 +58,10 @@ class OpLinearQuantizerConfig(_OpConfig):
         weight_threshold: int | None = 2048,
     ) -> None:
         """`mode` is `linear` or `linear_symmetric`; `block_size` is for `granularity="per_block"`."""
-        self.mode = str(mode).lower()
-        if self.mode not in ("linear", "linear_symmetric"):
+        self.mode = str(mode).upper()
+        if self.mode not in ("LINEAR", "LINEAR_SYMMETRIC"):
             raise ValueError(f"Only mode linear or linear_symmetric supported for weight quantization. Got mode: {mode}")
-        self.dtype = str(getattr(dtype, "__name__", dtype)).lower()
+        self.dtype = _integer_name(dtype)
         if self.dtype not in ("int8", "uint8", "int4", "uint4"):
             raise ValueError(f"Should be int4/8 or uint4/8, but got {dtype}")
         self.granularity = _granularity(granularity, ("per_tensor", "per_channel", "per_block"))
@@ -65,24 +69,49 @@ class OpLinearQuantizerConfig(_OpConfig):
         self.block_size = block_size
         self.weight_threshold = weight_threshold
 
-    def _rule(self) -> dict:
-        rule = {"linear": self.dtype, "mode": "symmetric" if self.mode == "linear_symmetric" else "linear"}
+    def _needs_ios_18(self) -> str | None:
         if self.granularity == "per_block":
-            rule["block"] = _block(self.block_size)
+            return "per_block"
+        return "4-bit" if self.nbits == 4 else None
+
+    @property
+    def nbits(self) -> int:
+        """The bits of an element."""
+        return 4 if self.dtype.endswith("4") else 8
+
+    @property
+    def signed(self) -> bool:
+        """Whether elements can be negative."""
+        return not self.dtype.startswith("u")
+
+    def _rule(self) -> dict:
+        rule = {"linear": self.dtype, "mode": "symmetric" if self.mode == "LINEAR_SYMMETRIC" else "linear"}
+        if self.granularity == "per_block":
+            rule.update(_granularity_of_blocks(self.block_size))
         else:
             rule["per"] = self.granularity.removeprefix("per_")
         return {**self._selected(), **rule}
 
 
-def _block(size: Any) -> int:
-    if isinstance(size, int):
-        return size
-    sizes = list(size)
-    if len(sizes) < 2 or sizes[0] not in (0, 1) or any(other != 0 for other in sizes[2:]):
-        from ..._missing import unsupported
+def _integer_name(dtype: Any) -> str:
+    """The name of an integer type of numpy or of coremltools, which has types of four bits."""
+    if hasattr(dtype, "get_bitwidth"):
+        return f"{'u' if dtype.is_unsigned() else ''}int{dtype.get_bitwidth()}"
+    return str(getattr(dtype, "__name__", dtype)).lower()
 
-        raise unsupported(f"block_size={size!r}", "blocks lie along the input channels: `block_size=32`")
-    return int(sizes[1])
+
+def _granularity_of_blocks(size: Any) -> dict:
+    """The rule for blocks of a size. It is 0 for a whole axis."""
+    if isinstance(size, int):
+        return {"block": size} if size else {"per": "channel"}
+    sizes = list(size)
+    if len(sizes) > 1 and not any(sizes):
+        return {"per": "tensor"}
+    if len(sizes) > 1 and sizes[0] == 1 and not any(sizes[2:]):
+        return {"block": int(sizes[1])} if sizes[1] else {"per": "channel"}
+    from ..._missing import unsupported
+
+    raise unsupported(f"block_size={size!r}", "blocks lie along the input channels: `block_size=32`")
 
 
 class OpPalettizerConfig(_OpConfig):
@@ -102,17 +131,17 @@ class OpPalettizerConfig(_OpConfig):
         weight_threshold: int | None = 2048,
     ) -> None:
         """`mode` is `kmeans`, `uniform` or `unique`; `nbits` is 1, 2, 3, 4, 6 or 8."""
-        self.mode = str(mode).lower()
-        if self.mode == "custom" or lut_function is not None:
+        self.mode = str(mode).upper()
+        if self.mode == "CUSTOM" or lut_function is not None:
             from ..._missing import unsupported
 
             raise unsupported("`lut_function`", 'pass `mode="kmeans"`, `"uniform"` or `"unique"`')
-        if self.mode not in ("kmeans", "uniform", "unique"):
+        if self.mode not in ("KMEANS", "UNIFORM", "UNIQUE"):
             raise ValueError(f"Only mode kmeans, uniform, unique or custom is supported. Got {mode}.")
-        if nbits is None and self.mode in ("kmeans", "uniform"):
-            raise ValueError(f"nbits must be provided for {self.mode} mode")
-        if nbits is not None and self.mode == "unique":
-            raise ValueError("nbits must be None for unique mode")
+        if nbits is None and self.mode in ("KMEANS", "UNIFORM"):
+            raise ValueError("nbits must be provided for modes kmeans and uniform")
+        if nbits is not None and self.mode == "UNIQUE":
+            raise ValueError(f"nbits must be None for unique mode, got {nbits}")
         if nbits is not None and nbits not in (1, 2, 3, 4, 6, 8):
             raise ValueError(f"Invalid value of nbits ({nbits}) for palettization. Supported nbits are {{1, 2, 3, 4, 6, 8}}")
         self.nbits = nbits
@@ -129,10 +158,17 @@ class OpPalettizerConfig(_OpConfig):
         _check_threshold(weight_threshold)
         self.weight_threshold = weight_threshold
 
+    def _needs_ios_18(self) -> str | None:
+        if self.granularity == "per_grouped_channel":
+            return "per_grouped_channel"
+        if self.cluster_dim > 1:
+            return "vector"
+        return "per_channel_scale" if self.enable_per_channel_scale else None
+
     def _rule(self) -> dict:
         rule: dict = {**self._selected(), "palettize": self.nbits or "unique"}
-        if self.mode == "uniform":
-            rule["algorithm"] = self.mode
+        if self.mode == "UNIFORM":
+            rule["algorithm"] = "uniform"
         if self.granularity == "per_grouped_channel" and self.group_size:
             rule["group"] = self.group_size
         if self.cluster_dim > 1:
@@ -224,8 +260,11 @@ class OptimizationConfig:
         self.global_config = global_config
         self.op_type_configs = dict(op_type_configs or {})
         self.op_name_configs = dict(op_name_configs or {})
-        for config in (global_config, *self.op_type_configs.values(), *self.op_name_configs.values()):
+        for config in self._configs():
             self._check(config)
+
+    def _configs(self) -> list:
+        return [self.global_config, *self.op_type_configs.values(), *self.op_name_configs.values()]
 
     @staticmethod
     def _check(config: Any) -> None:
