@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,17 @@ GROUPS = {
     "Models": ["load", "Model", "Session", "Program", "Method"],
     "Editing": ["edit", "merge"],
     "Inspection": ["check", "compare", "inspect", "extract", "Report", "Comparison"],
+    "Language models": [
+        "llm.convert",
+        "llm.load",
+        "llm.LanguageModel",
+        "llm.generate",
+        "llm.score",
+        "llm.tokenize",
+        "llm.Generation",
+        "llm.Score",
+        "llm.Comparison",
+    ],
     "Exceptions": [
         "Error",
         "ConversionError",
@@ -103,12 +115,13 @@ def page() -> str:
     """The whole page."""
     coremill = package()
     listed = [name for names in GROUPS.values() for name in names]
-    missing = set(coremill.__all__) - {"__version__"} - set(listed)
+    llm = importlib.import_module("coremill.llm")
+    missing = {*coremill.__all__, *(f"llm.{name}" for name in llm.__all__)} - {"__version__"} - set(listed)
     assert not missing, f"no group has {', '.join(sorted(missing))}"
     text = HEAD
     for group, names in GROUPS.items():
         text += f"\n## {group}\n"
-        text += "".join(entry(name, getattr(coremill, name), 3) for name in names)
+        text += "".join(entry(name, attrgetter(name)(coremill), 3) for name in names)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 

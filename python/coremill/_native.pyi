@@ -1,7 +1,7 @@
 """The native part of the package."""
 
 import os
-from typing import Any, Optional, Sequence, Union, final
+from typing import Any, Callable, Optional, Sequence, Union, final
 
 from coremill._mappings import Metadata, States
 from coremill._reports import Choice, Division, Report
@@ -20,6 +20,10 @@ __all__ = [
     "per_op",
     "compress",
     "quantize",
+    "Tokenizer",
+    "LanguageModel",
+    "llm_convert",
+    "llm_tokenizer",
     "Preprocessed",
     "edge_partition",
     "edge_refused",
@@ -60,6 +64,24 @@ def per_op(
 ) -> str: ...
 def figures(reference: Any, other: Any, bound: float) -> tuple[str, bool]: ...
 
+def llm_convert(model: _Path, output: _Path, options: str) -> list[str]: ...
+def llm_tokenizer(model: _Path) -> Tokenizer: ...
+@final
+class Tokenizer:
+    def encode(self, text: str, special: bool = True) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def __len__(self) -> int: ...
+
+@final
+class LanguageModel:
+    def __new__(cls, model: _Path, options: str) -> LanguageModel: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def context(self) -> int: ...
+    def generate(self, arguments: str, show: Optional[Callable[[str], object]] = None) -> str: ...
+    def score(self, ids: Sequence[int], other: Optional[LanguageModel] = None) -> str: ...
+
 _Specs = Sequence[tuple[str, bytes]]
 _RefusedCall = tuple[str, str, str, Optional[str], Optional[str], str]
 
@@ -82,7 +104,7 @@ def edge_refused(
 ) -> tuple[list[_RefusedCall], list[str]]: ...
 def edge_lower(
     methods: Sequence[tuple[str, Any, _Specs, Sequence[str], bool, bool, bool]],
-    constant_methods: dict[str, Union[bool, int, float, str]],
+    constant_methods: dict[str, Any],
 ) -> Program: ...
 def edge_preprocess(program: Any, specs: _Specs) -> Preprocessed: ...
 def edge_preprocess_multimethod(

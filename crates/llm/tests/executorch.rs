@@ -1,4 +1,4 @@
-//! A small model as ExecuTorch programs: each layout generates what the model's functions do.
+//! A small model as ExecuTorch programs: each layout has the logits of the model's functions.
 
 use std::path::{Path, PathBuf};
 

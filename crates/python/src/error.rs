@@ -82,6 +82,12 @@ impl From<coremill_session::Error> for Failure {
     }
 }
 
+impl From<coremill::llm::Error> for Failure {
+    fn from(error: coremill::llm::Error) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
 impl From<pte::Error> for Failure {
     fn from(error: pte::Error) -> Failure {
         Failure::Program(error)

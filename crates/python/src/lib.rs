@@ -7,6 +7,7 @@
 //! | `model`, `program` | the classes `Model` and `Program`, and their sessions |
 //! | `arguments`, `arrays`, `path` | arguments: strings, numbers, arrays, images, paths |
 //! | `compress`, `quantize` | compression and quantization |
+//! | `llm` | language models |
 //! | `compare` | comparison of models and arrays |
 //! | `edge` | functions for ExecuTorch's partitioner and backend |
 //! | `bytes` | Python `bytes` objects under construction |
@@ -21,6 +22,7 @@ mod compress;
 mod edge;
 mod error;
 mod exported;
+mod llm;
 mod model;
 mod options;
 mod path;
@@ -344,6 +346,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compare::per_op, module)?)?;
     module.add_function(wrap_pyfunction!(compress::compress, module)?)?;
     module.add_function(wrap_pyfunction!(quantize::quantize, module)?)?;
+    module.add_class::<llm::LanguageModel>()?;
+    module.add_function(wrap_pyfunction!(llm::llm_convert, module)?)?;
+    module.add_function(wrap_pyfunction!(llm::llm_tokenizer, module)?)?;
+    module.add_class::<llm::Tokenizer>()?;
     module.add_class::<edge::PreprocessResult>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;

@@ -36,7 +36,7 @@ pub(crate) trait Reader: Send {
     /// The number of tokens that the next call should read, of the tokens that are left. It is at least 1.
     fn count(&self, left: usize, position: usize) -> usize;
 
-    /// Reads tokens at a position. There are as many as [`Reader::count`] says, or fewer.
+    /// Reads tokens at a position. Their number is at most [`Reader::count`].
     fn read(&mut self, ids: &[u32], position: usize) -> Result<&[f32]>;
 }
 

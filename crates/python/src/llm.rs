@@ -1,0 +1,313 @@
+//! Language models: the native part of `coremill.llm`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coremill::llm::{
+    self, BuildOptions, Bundle, ChatTemplate, Destination, ErrorKind, GenerateOptions, Generator,
+    Message, Sampling,
+};
+use coremill_session::Device;
+use pyo3::prelude::*;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::arguments::Text;
+use crate::error::{self, Failure};
+use crate::path::PathArgument;
+use crate::work;
+
+/// Context if none is given.
+const USUAL_CONTEXT: usize = 2048;
+
+#[derive(Deserialize)]
+struct ConvertOptions {
+    context: Option<usize>,
+    prefill: usize,
+    weights: String,
+    layout: Option<String>,
+}
+
+/// Parses options that `coremill.llm` wrote.
+fn parsed<T: for<'de> Deserialize<'de>>(py: Python<'_>, text: &str) -> PyResult<T> {
+    serde_json::from_str(text)
+        .map_err(|error| error::option(py, format!("an option is invalid: {error}"), None))
+}
+
+/// Converts a model and writes it. Returns the paths of the files.
+#[pyfunction]
+pub(crate) fn llm_convert(
+    py: Python<'_>,
+    model: PathArgument,
+    output: PathArgument,
+    options: Text,
+) -> PyResult<Vec<String>> {
+    let options: ConvertOptions = parsed(py, &options.0)?;
+    work::run(py, move |stage| {
+        stage.set(format!("reading {}", model.0.display()));
+        let layout = options.layout.map(|name| name.parse()).transpose()?;
+        let destination = Destination::of(&output.0, layout)?;
+        let weights = options.weights.parse()?;
+        let model = llm::LanguageModel::open(&model.0)?;
+        let most = model.config().max_context.min(USUAL_CONTEXT);
+        let context = options.context.unwrap_or(most);
+        let prefill = options.prefill.min(context);
+        let build = BuildOptions::default().context(context).prefill(prefill).weights(weights);
+        let companions = match model.companions() {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
+            companions => companions?,
+        };
+        let mut set = |text: &str| stage.set(text);
+        let written = model.save(&destination, &companions, &build, false, &mut set)?;
+        Ok(written.into_iter().map(|path| path.display().to_string()).collect())
+    })
+}
+
+/// The tokenizer of a model.
+#[pyfunction]
+pub(crate) fn llm_tokenizer(py: Python<'_>, model: PathArgument) -> PyResult<Tokenizer> {
+    let tokenizer = work::run(py, move |stage| {
+        stage.set(format!("reading {}", model.0.display()));
+        if model.0.extension().is_some_and(|extension| extension == "json") {
+            return Ok(llm::Tokenizer::open(&model.0)?);
+        }
+        Ok(Bundle::open(&model.0)?.tokenizer()?)
+    })?;
+    Ok(Tokenizer(Arc::new(tokenizer)))
+}
+
+/// A tokenizer.
+#[pyclass(frozen, module = "coremill._native")]
+pub(crate) struct Tokenizer(Arc<llm::Tokenizer>);
+
+#[pymethods]
+impl Tokenizer {
+    /// The ids of a text.
+    #[pyo3(signature = (text, special = true))]
+    fn encode(&self, py: Python<'_>, text: Text, special: bool) -> PyResult<Vec<u32>> {
+        let tokenizer = self.0.clone();
+        work::run(py, move |_| Ok(tokenizer.encode(&text.0, special)?))
+    }
+
+    /// The text of ids.
+    fn decode(&self, ids: Vec<u32>) -> String {
+        self.0.decode(&ids, false)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A language model on a device.
+#[pyclass(frozen, module = "coremill._native")]
+pub(crate) struct LanguageModel {
+    tokenizer: Arc<llm::Tokenizer>,
+    template: Option<ChatTemplate>,
+    end_tokens: Vec<u32>,
+    generator: Arc<Mutex<Generator>>,
+}
+
+#[derive(Deserialize)]
+struct LoadOptions {
+    context: Option<usize>,
+    device: String,
+    threads: usize,
+    precision: String,
+    all_logits: bool,
+}
+
+fn device(name: &str) -> Result<Device, Failure> {
+    Ok(match name {
+        "host" => Device::Host,
+        "cpu" => Device::Cpu,
+        "gpu" => Device::Gpu,
+        "ane" => Device::NeuralEngine,
+        "all" => Device::All,
+        _ => {
+            let message = format!("`device` is `{name}`; expected host, cpu, gpu, ane or all");
+            return Err(Failure::Run { message, hint: None });
+        }
+    })
+}
+
+/// A prompt: a text, messages for the chat template, or tokens.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Prompt {
+    Text(String),
+    Messages(Vec<(String, String)>),
+    Tokens(Vec<u32>),
+}
+
+#[derive(Deserialize)]
+struct GenerateArguments {
+    prompt: Prompt,
+    max_tokens: usize,
+    stop: Vec<String>,
+    temperature: f32,
+    top_k: usize,
+    top_p: f32,
+    min_p: f32,
+    repeat_penalty: f32,
+    seed: u64,
+}
+
+impl LanguageModel {
+    fn ids(&self, prompt: Prompt) -> Result<Vec<u32>, Failure> {
+        match prompt {
+            Prompt::Text(text) => Ok(self.tokenizer.encode(&text, true)?),
+            Prompt::Tokens(ids) => Ok(ids),
+            Prompt::Messages(messages) => {
+                let Some(template) = &self.template else {
+                    return Err(Failure::Run {
+                        message: "the model has no chat template".to_owned(),
+                        hint: Some("pass the prompt as a text".to_owned()),
+                    });
+                };
+                let messages: Vec<_> =
+                    messages.iter().map(|(role, text)| Message::new(role, text)).collect();
+                let text = template.render(&messages, true)?;
+                // Templates write the tokens at the start of a text themselves.
+                Ok(self.tokenizer.encode(&text, false)?)
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl LanguageModel {
+    /// Loads a model.
+    #[new]
+    fn new(py: Python<'_>, model: PathArgument, options: Text) -> PyResult<LanguageModel> {
+        let options: LoadOptions = parsed(py, &options.0)?;
+        work::run(py, move |stage| {
+            stage.set(format!("loading {}", model.0.display()));
+            let bundle = Bundle::open(&model.0)?;
+            let most = bundle.weights().map_or(USUAL_CONTEXT, |model| model.config().max_context);
+            let context = options.context.unwrap_or(most.min(USUAL_CONTEXT));
+            let build = BuildOptions::default();
+            let prefill = build.prefill.min(context);
+            let mut build = build.context(context).prefill(prefill);
+            if options.all_logits {
+                build = build.all_logits();
+            }
+            if options.precision == "fp32" {
+                build = build.precision(coremill::graph::Precision::Fp32);
+            }
+            let tokenizer = Arc::new(bundle.tokenizer()?);
+            let mut generator =
+                bundle.generator(device(&options.device)?, options.threads, &build)?;
+            generator.prepare()?;
+            Ok(LanguageModel {
+                tokenizer,
+                template: bundle.chat_template()?,
+                end_tokens: bundle.generation_settings()?.eos,
+                generator: Arc::new(Mutex::new(generator)),
+            })
+        })
+    }
+
+    #[getter]
+    fn tokenizer(&self) -> Tokenizer {
+        Tokenizer(self.tokenizer.clone())
+    }
+
+    #[getter]
+    fn context(&self, py: Python<'_>) -> usize {
+        let generator = self.generator.clone();
+        py.detach(move || generator.lock().unwrap_or_else(PoisonError::into_inner).context())
+    }
+
+    /// Generates a text. `show` is called with each part of it.
+    #[pyo3(signature = (arguments, show = None))]
+    fn generate(
+        &self,
+        py: Python<'_>,
+        arguments: Text,
+        show: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let arguments: GenerateArguments = parsed(py, &arguments.0)?;
+        let prompt = self.ids(arguments.prompt).map_err(|failure| failure.into_error(py))?;
+        let mut sampling = Sampling::default();
+        sampling.temperature = arguments.temperature;
+        sampling.top_k = arguments.top_k;
+        sampling.top_p = arguments.top_p;
+        sampling.min_p = arguments.min_p;
+        sampling.repetition_penalty = arguments.repeat_penalty;
+        sampling.seed = arguments.seed;
+        let mut options = GenerateOptions::default();
+        options.max_tokens = arguments.max_tokens;
+        options.sampling = sampling;
+        options.stops = arguments.stop;
+        options.end_tokens = self.end_tokens.clone();
+        let (generator, tokenizer) = (self.generator.clone(), self.tokenizer.clone());
+        let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
+        let kept = raised.clone();
+        let text = work::run(py, move |stage| {
+            stage.set("generating");
+            let mut generator = generator.lock().unwrap_or_else(PoisonError::into_inner);
+            generator.reset();
+            let mut tell = |part: &str| {
+                let Some(show) = &show else { return true };
+                let shown = Python::attach(|py| show.call1(py, (part,)).map(drop));
+                let is_shown = shown.is_ok();
+                if let Err(error) = shown {
+                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+                is_shown
+            };
+            let made = generator.generate(&tokenizer, &prompt, &options, &mut tell)?;
+            let report = json!({
+                "text": made.text,
+                "tokens": made.tokens,
+                "prompt_tokens": prompt,
+                "finish_reason": made.reason.name(),
+                "prefill_seconds": made.prefill.as_secs_f64(),
+                "decode_seconds": made.decode.as_secs_f64(),
+            });
+            Ok(report.to_string())
+        })?;
+        let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+        raised.map_or(Ok(text), Err)
+    }
+
+    /// Scores a text, also against another model.
+    #[pyo3(signature = (ids, other = None))]
+    fn score(
+        &self,
+        py: Python<'_>,
+        ids: Vec<u32>,
+        other: Option<&Bound<'_, LanguageModel>>,
+    ) -> PyResult<String> {
+        let other = other.map(|other| other.get().generator.clone());
+        let generator = self.generator.clone();
+        if other.as_ref().is_some_and(|other| Arc::ptr_eq(other, &generator)) {
+            let hint = Some("load the other model".to_owned());
+            return Err(error::option(py, "a model cannot be compared with itself", hint));
+        }
+        work::run(py, move |stage| {
+            let mut generator = generator.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut other =
+                other.as_ref().map(|it| it.lock().unwrap_or_else(PoisonError::into_inner));
+            let total = ids.len();
+            let mut watch = |count: usize| stage.set(format!("{count} of {total} tokens"));
+            let score = llm::score(&mut generator, other.as_deref_mut(), &ids, &mut watch)?;
+            let comparison = score.comparison.map(|compared| {
+                json!({
+                    "perplexity": compared.perplexity,
+                    "divergence": compared.divergence,
+                    "max_divergence": compared.max_divergence,
+                    "agreement": compared.agreement,
+                })
+            });
+            let report = json!({
+                "tokens": score.tokens,
+                "loss": score.loss,
+                "perplexity": score.perplexity,
+                "accuracy": score.accuracy,
+                "comparison": comparison,
+            });
+            Ok(report.to_string())
+        })
+    }
+}

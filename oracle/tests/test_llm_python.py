@@ -1,0 +1,91 @@
+"""`coremill.llm`: conversion, generation, scores and tokens from Python."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import coremill
+from coremill import llm
+from oracle.conftest import ROOT, Command
+
+TINY = ROOT / "crates/cli/tests/files/tiny"
+TEXT = (TINY / "text.txt").read_text()
+PROMPT = "ab cab"
+CONTEXT = 32
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The model in each form."""
+    folder = tmp_path_factory.mktemp("converted")
+    forms = {"files": TINY}
+    for name, layout in [("coremill", None), ("executorch", "executorch"), ("static", "executorch-static")]:
+        written = llm.convert(TINY, folder / name, layout=layout, prefill=8)
+        assert [path.name for path in written[1:]] == ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+        assert all(path.exists() for path in written)
+        forms[name] = folder / name
+    return forms
+
+
+def test_forms_generate_what_the_command_does(converted: dict[str, Path], coremill: Command) -> None:
+    options = ["--json", "--max-tokens", 12, "--temperature", 0.7, "--seed", 5, "--top-k", 9]
+    found = json.loads(coremill("generate", TINY, "--prompt", PROMPT, *options))
+    for name, path in converted.items():
+        parts: list[str] = []
+        made = llm.generate(path, PROMPT, max_tokens=12, temperature=0.7, seed=5, top_k=9, on_text=parts.append)
+        assert made.tokens == found["tokens"], name
+        assert made.text == str(made) == "".join(parts) == found["text"]
+        assert (made.prompt_tokens, made.finish_reason) == (found["prompt_tokens"], found["finish_reason"])
+
+
+def test_prompts(converted: dict[str, Path]) -> None:
+    model = llm.load(converted["coremill"])
+    text = model.generate(PROMPT, max_tokens=5)
+    ids = model.tokenize(PROMPT)
+    assert ids == llm.tokenize(TINY, PROMPT) == llm.tokenize(TINY / "tokenizer.json", PROMPT) == text.prompt_tokens
+    assert model.generate(ids, max_tokens=5).tokens == text.tokens
+    assert PROMPT in model.detokenize(ids)
+    messages = [{"role": "user", "content": "cab"}]
+    rendered = model.tokenize("user cab\na ", special=False)
+    assert model.generate(messages, max_tokens=1).prompt_tokens == rendered
+    stopped = model.generate(PROMPT, max_tokens=5, stop=text.text[1:3])
+    assert (stopped.text, stopped.finish_reason) == (text.text[: text.text.index(text.text[1:3])], "stop")
+
+
+def test_scores(converted: dict[str, Path], coremill: Command) -> None:
+    told = json.loads(coremill("score", TINY, "--text", TINY / "text.txt", "--tokens", 40, "--fp32", "--json"))
+    reference = llm.score(TINY, TEXT, tokens=40, precision="fp32")
+    assert (reference.tokens, reference.perplexity) == (told["tokens"], told["perplexity"])
+    assert reference.comparison is None
+    assert math.isclose(math.exp(reference.loss), reference.perplexity)
+    for name in ("coremill", "executorch", "static"):
+        # Texts are cut into parts of the shorter context, which is the same for both here.
+        other = llm.load(TINY, context=llm.load(converted[name]).context, precision="fp32")
+        score = llm.load(converted[name]).score(TEXT, against=other, tokens=40)
+        assert score.comparison is not None
+        assert score.comparison.divergence < 1e-4 and score.comparison.agreement > 0.9, name
+        assert math.isclose(score.perplexity, score.comparison.perplexity, rel_tol=1e-2)
+
+
+def test_errors(converted: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(coremill.Error, match="no such file"):
+        llm.load(tmp_path / "absent")
+    with pytest.raises(coremill.Error, match="`weights` is `int3`; expected `exact`, `fp16`, `int8`, `int4`"):
+        llm.convert(TINY, tmp_path / "out", weights="int3")
+    with pytest.raises(coremill.Error, match="needs the layout `coremill`"):
+        llm.convert(TINY, tmp_path / "m.mlpackage", layout="executorch")
+    model = llm.load(converted["executorch"])
+    assert model.context == CONTEXT
+    with pytest.raises(coremill.Error, match="do not fit"):
+        model.generate([3] * (CONTEXT + 1))
+
+    def fail(_: str) -> None:
+        raise KeyError("stop here")
+
+    with pytest.raises(KeyError, match="stop here"):
+        model.generate(PROMPT, on_text=fail)
+    assert model.generate(PROMPT, max_tokens=3).tokens
+    with pytest.raises(coremill.Error, match="cannot be compared with itself"):
+        model.score(TEXT, against=model)

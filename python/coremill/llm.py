@@ -1,0 +1,297 @@
+"""Language models: conversion to Core ML and ExecuTorch, generation and scores on this machine.
+
+>>> from coremill import llm
+>>> llm.convert("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2")
+>>> model = llm.load("smollm2")
+>>> model.generate([{"role": "user", "content": "What is the capital of France?"}]).text
+'The capital of France is Paris.'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from coremill import _native
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Union
+
+    PathLike = Union[str, "os.PathLike[str]"]
+    Prompt = Union[str, Sequence[Mapping[str, str]], Sequence[int]]
+
+__all__ = ["Comparison", "Generation", "LanguageModel", "Score", "convert", "generate", "load", "score", "tokenize"]
+
+
+class Generation:
+    """A generated text."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        """Takes the native report."""
+        #: The text, without the stop text that ended it.
+        self.text: str = fields["text"]
+        #: Its tokens, without the token that ended it.
+        self.tokens: list[int] = fields["tokens"]
+        #: The tokens of the prompt.
+        self.prompt_tokens: list[int] = fields["prompt_tokens"]
+        #: `stop` at a token or a text that ends it, `length` at the most tokens, `cancelled`.
+        self.finish_reason: str = fields["finish_reason"]
+        #: Time for the prompt.
+        self.prefill_seconds: float = fields["prefill_seconds"]
+        #: Time for the tokens after it.
+        self.decode_seconds: float = fields["decode_seconds"]
+
+    def __repr__(self) -> str:
+        return f"<Generation of {len(self.tokens)} tokens: {self.text!r}>"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Comparison:
+    """Distance of a model's predictions from a reference's."""
+
+    def __init__(self, fields: Mapping[str, float]) -> None:
+        """Takes the native report."""
+        #: Perplexity of the reference.
+        self.perplexity = fields["perplexity"]
+        #: Mean Kullback-Leibler divergence from the reference, in nats.
+        self.divergence = fields["divergence"]
+        #: Largest divergence of a token.
+        self.max_divergence = fields["max_divergence"]
+        #: Share of tokens whose most likely successor is the same.
+        self.agreement = fields["agreement"]
+
+    def __repr__(self) -> str:
+        return f"<Comparison: divergence {self.divergence:.3e}, agreement {self.agreement:.4f}>"
+
+
+class Score:
+    """Quality of a model's predictions of a text."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        """Takes the native report."""
+        compared = fields["comparison"]
+        #: Number of tokens that were predicted.
+        self.tokens: int = fields["tokens"]
+        #: Mean negative logarithm of the probability of a token.
+        self.loss: float = fields["loss"]
+        #: `exp(loss)`.
+        self.perplexity: float = fields["perplexity"]
+        #: Share of tokens that were the most likely.
+        self.accuracy: float = fields["accuracy"]
+        #: Comparison with the reference; `None` without one.
+        self.comparison: Comparison | None = Comparison(compared) if compared else None
+
+    def __repr__(self) -> str:
+        return f"<Score of {self.tokens} tokens: perplexity {self.perplexity:.4f}>"
+
+
+class LanguageModel:
+    """A language model that is loaded. Threads may share it, and run one after another."""
+
+    def __init__(self, native: _native.LanguageModel) -> None:
+        """Takes the native model; `load` makes one."""
+        self._native = native
+        self._tokenizer = native.tokenizer
+
+    @property
+    def context(self) -> int:
+        """The number of positions of the cache."""
+        return self._native.context
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """The token ids of a text.
+
+        Args:
+            text: the text.
+            special: add the tokens that begin a text.
+        """
+        return self._tokenizer.encode(text, special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+        return self._tokenizer.decode(list(ids))
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int = 128,
+        stop: Sequence[str] | str = (),
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repeat_penalty: float = 1.0,
+        seed: int = 0,
+        on_text: Callable[[str], object] | None = None,
+    ) -> Generation:
+        """Continues a text, or answers messages. Each call starts with an empty cache.
+
+        Args:
+            prompt: a text, token ids, or messages for the chat template: `[{"role": "user", "content": "Hello!"}]`.
+            max_tokens: the most tokens to generate.
+            stop: texts that end the generation.
+            temperature: divisor of logits before sampling; 0 chooses the most likely token.
+            top_k: number of the most likely tokens to sample from; 0 is all.
+            top_p: sample from the most likely tokens that have this share of probability.
+            min_p: leave out tokens with less than this share of the most likely token's probability.
+            repeat_penalty: divisor of the logits of tokens that the text already has.
+            seed: start of the random numbers.
+            on_text: is called with each part of the text. An exception that it raises ends the generation.
+
+        Raises:
+            Error: the prompt does not fit the context.
+            RunError: the model has no chat template.
+        """
+        arguments = {
+            "prompt": _prompt(prompt),
+            "max_tokens": max_tokens,
+            "stop": [stop] if isinstance(stop, str) else list(stop),
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "repeat_penalty": repeat_penalty,
+            "seed": seed,
+        }
+        return Generation(json.loads(self._native.generate(json.dumps(arguments), on_text)))
+
+    def score(self, text: str, *, against: LanguageModel | None = None, tokens: int = 2048) -> Score:
+        """Measures how well the model predicts a text.
+
+        Args:
+            text: the text.
+            against: a model with the same tokens to compare with.
+            tokens: the most tokens to read.
+        """
+        ids = self.tokenize(text)[:tokens]
+        other = None if against is None else against._native
+        return Score(json.loads(self._native.score(ids, other)))
+
+
+def convert(
+    model: PathLike,
+    output: PathLike,
+    *,
+    context: int | None = None,
+    prefill: int = 64,
+    weights: str = "exact",
+    layout: str | None = None,
+) -> list[Path]:
+    """Converts a language model, and writes it with its tokenizer, chat template and settings. Returns the paths.
+
+    Args:
+        model: a GGUF file, the first of its parts, or a folder with `config.json` and safetensors.
+        output: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`.
+        context: positions of the cache; the model's longest sequence, at most 2048, if left out.
+        prefill: tokens that the model reads in one call.
+        weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8` or `int4`.
+        layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
+            `executorch-multifunction`. If left out, a `.pte` has the layout `executorch`.
+
+    Raises:
+        ConversionError: the model family, the tokenizer or the layout is not supported.
+        FormatError: a file is invalid.
+    """
+    options = {"context": context, "prefill": prefill, "weights": weights, "layout": layout}
+    return [Path(path) for path in _native.llm_convert(model, output, json.dumps(options))]
+
+
+def load(
+    model: PathLike,
+    *,
+    context: int | None = None,
+    device: str = "host",
+    threads: int = 0,
+    precision: str = "fp16",
+) -> LanguageModel:
+    """Loads a language model.
+
+    Args:
+        model: what `convert` wrote, a GGUF file, or a folder with `config.json` and safetensors.
+        context: positions of the cache, for files of weights; the model's longest sequence, at most 2048, if left out.
+        device: `host`, or on Apple's systems `cpu`, `gpu`, `ane` or `all`.
+        threads: threads of the host; 0 is one for each processor.
+        precision: `fp16` as converted models, or `fp32`, for files of weights.
+
+    Raises:
+        ConversionError: the model family or the tokenizer is not supported.
+        FormatError: a file is invalid.
+    """
+    return _load(model, context, device, threads, precision, False)
+
+
+def generate(model: PathLike | LanguageModel, prompt: Prompt, **options: Any) -> Generation:
+    """Continues a text, or answers messages.
+
+    Args:
+        model: a loaded model, or its path.
+        prompt: a text, token ids, or messages for the chat template.
+        options: the options of `LanguageModel.generate`.
+    """
+    loaded = model if isinstance(model, LanguageModel) else load(model)
+    return loaded.generate(prompt, **options)
+
+
+def score(
+    model: PathLike,
+    text: str,
+    *,
+    against: PathLike | None = None,
+    tokens: int = 2048,
+    precision: str = "fp16",
+    threads: int = 0,
+) -> Score:
+    """Measures how well a model predicts a text.
+
+    Args:
+        model: the path of a model.
+        text: the text.
+        against: the path of a model with the same tokens to compare with.
+        tokens: the most tokens to read.
+        precision: `fp16` as converted models, or `fp32`, for files of weights.
+        threads: threads; 0 is one for each processor.
+    """
+    loaded = _load(model, None, "host", threads, precision, True)
+    other = None if against is None else _load(against, None, "host", threads, precision, True)
+    return loaded.score(text, against=other, tokens=tokens)
+
+
+def tokenize(model: PathLike | LanguageModel, text: str, *, special: bool = True) -> list[int]:
+    """The token ids of a text.
+
+    Args:
+        model: a loaded model, its path, or a `tokenizer.json`.
+        text: the text.
+        special: add the tokens that begin a text.
+    """
+    if isinstance(model, LanguageModel):
+        return model.tokenize(text, special=special)
+    return _native.llm_tokenizer(model).encode(text, special)
+
+
+def _load(model: PathLike, context: int | None, device: str, threads: int, precision: str, all_logits: bool) -> LanguageModel:
+    options = {
+        "context": context,
+        "device": device,
+        "threads": threads,
+        "precision": precision,
+        "all_logits": all_logits,
+    }
+    return LanguageModel(_native.LanguageModel(model, json.dumps(options)))
+
+
+def _prompt(prompt: Prompt) -> dict[str, Any]:
+    """The prompt by its kind."""
+    if isinstance(prompt, str):
+        return {"text": prompt}
+    items: list[Any] = list(prompt)
+    if all(isinstance(item, int) for item in items):
+        return {"tokens": items}
+    return {"messages": [(item["role"], item["content"]) for item in items]}
