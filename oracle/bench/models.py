@@ -28,7 +28,7 @@ import numpy
 import torch
 from torch import nn
 
-from .zoo.weights import enliven
+from oracle.zoo.weights import enliven
 
 Tensors = dict[str, torch.Tensor]
 
@@ -312,7 +312,7 @@ def instance(model: Model) -> tuple[nn.Module, Tensors]:
 
 def make(model: Model, directory: Path) -> None:
     """Writes the forms of one model."""
-    from .zoo.reference import compressed_weights, load_weights
+    from oracle.zoo.reference import compressed_weights, load_weights
 
     module, inputs = instance(model)
     half = model.precision == "fp16"

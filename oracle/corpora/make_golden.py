@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .zoo.generate import generate
+from oracle.zoo.generate import generate
 
 GOLDEN = [
     "accumulator-ios18",
