@@ -144,7 +144,8 @@ def compare(fast: Any, slow: Any, methods: dict[str, Method], tolerance: float) 
     loaded = [Runtime.get().load_program(one.buffer, verification=Verification.InternalConsistency) for one in (fast, slow)]
     for name in fast.config_methods:
         found = [list(program.load_method(name).execute(())) for program in loaded]
-        assert found[0] == found[1], (name, found)
+        equal = [torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y for x, y in zip(*found, strict=True)]
+        assert all(equal), (name, found)
     for name, method in methods.items():
         ours, theirs = (program.load_method(name) for program in loaded)
         for number, inputs in enumerate(method.calls):
@@ -344,6 +345,92 @@ def constant_methods() -> None:
     both(shared({"forward": 1, "prefill": 8}), Flow(options=options))
 
 
+@case
+def constant_methods_with_tensors() -> None:
+    """Tensors, lists and dictionaries, beside methods that share weights, with an alignment of their own."""
+    rows = torch.randn(6, 4)
+    constants = {
+        "tensor": rows, "again": rows.clone(), "halves": rows.half(), "scalar": torch.tensor(3), "flags": rows > 0,
+        "list": [1, 2], "nested": {"a": [2.5, "x"], "b": (True, torch.arange(3))}, "type": torch.float16, "plain": 7,
+    }  # fmt: skip
+    flow = Flow(options={"constant_methods": constants})
+    fast, slow = both(layers(), flow)
+    program = Runtime.get().load_program(fast.buffer)
+    assert torch.equal(program.load_method("again").execute(())[0], rows)
+    trees = [{plan.name: plan.container_meta_type for plan in made.executorch_program.execution_plan} for made in (fast, slow)]
+    assert all(trees[0][name] == trees[1][name] for name in constants if name != "plain"), trees
+    flow.config = lambda: ExecutorchBackendConfig(segment_alignment=4096, constant_tensor_alignment=64)
+    both(shared({"forward": 1, "prefill": 8}), flow)
+
+
+@case
+def constant_methods_that_are_emitted() -> None:
+    """ExecuTorch stores views with their whole storage or not at all, so that they take its path."""
+    options = {"constant_methods": {"view": torch.randn(4, 6)[:, :3].T}}
+    assert not direct(layers()["forward"].program, Flow(options=options))
+    assert "the constant method `view` returns a Tensor" in reasons[-1], reasons
+
+
+# Calls outside Core ML.
+
+
+def skipping(*operators: str, **options: Any) -> Flow:
+    """Leaves operators outside."""
+    return Flow(lambda name: CoreMLPartitioner(skip_ops_for_coreml_delegation=list(operators)), **options)
+
+
+def direct(program: Any, flow: Flow) -> bool:
+    """Whether a program is lowered directly."""
+    reasons.clear()
+    try:
+        flow.edge(program)
+    except Exception:  # ExecuTorch may reject what it is given.
+        assert reasons
+    return not reasons
+
+
+@case
+def calls_outside() -> None:
+    def chain(self: Any, a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.mm(torch.mm(a, x) + b - a, x) + b
+
+    method = Method(Call(chain), [tuple(torch.randn(2, 2) for _ in range(3))])
+    both({"forward": method}, skipping("aten.mm.default"))
+    for operators in (("aten.relu.default",), ("aten.relu.default", "aten.mean.dim")):
+        both(network(), skipping(*operators))
+    both(shared({"forward": 1, "prefill": 8}), skipping("aten.gelu.default"))
+    both(network(), skipping("aten.relu.default", is_older=True))
+    both(network(), skipping("aten.relu.default", config=lambda: ExecutorchBackendConfig(segment_alignment=4096)))
+    memory = lambda: ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False))  # noqa: E731
+    both(network(), skipping("aten.relu.default", config=memory))
+
+
+@case
+def calls_outside_with_sizes() -> None:
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    calls = [(torch.randn(shape),) for shape in ((2, 5, 8), (3, 9, 8), (4, 2, 8))]
+    dynamic = [{0: Dim("a", max=4), 1: Dim("b", max=12)}]
+    both({"forward": Method(module, calls, dynamic)}, skipping("aten.gelu.default"))
+
+
+@case
+def calls_outside_that_executorch_lowers() -> None:
+    """Kernels may differ for calls that ExecuTorch decomposes, so they take its path."""
+
+    def program(function: Callable[..., Any]) -> Any:
+        return torch.export.export(Call(function), (torch.randn(4, 4),))
+
+    def several(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(torch.erfc(x * 2))[0] + 1
+
+    for operators in (["aten.sort.default"], ["aten.erfc.default"], ["aten.erf.default"]):
+        assert not direct(program(several), skipping(*operators)), operators
+    assert not direct(layers()["forward"].program, skipping("aten.linear.default"))
+    assert not direct(program(lambda self, x: torch.relu(x).reshape(1, 1, 1, 1, 4, 4)), Flow())
+    config = EdgeCompileConfig(_skip_dim_order=True)
+    assert not direct(network()["forward"].program, skipping("aten.relu.default", options={"compile_config": config}))
+
+
 # Quantized programs.
 
 
@@ -488,15 +575,15 @@ def what_cannot_be_lowered_directly() -> None:
         assert type(made).__name__ == "ExecutorchProgramManager", expected
         assert len(reasons) == 1 and expected in reasons[0], (expected, reasons)
 
-    skipped = {"skip_ops_for_coreml_delegation": ["aten.relu.default"]}
+    skipped = {"skip_ops_for_coreml_delegation": ["aten.erf.default"]}
     refused("`transform_passes` are given", Flow(options={"transform_passes": []}))
     refused("`forward` is for Unknown", Flow(lambda name: Unknown()))
     refused("an ETRecord is generated", Flow(options={"generate_etrecord": True}))
-    refused("`skip_ops_for_coreml_delegation` leaves calls outside", Flow(lambda name: CoreMLPartitioner(**skipped)))
-    refused("the constant method `rows` returns a list", Flow(options={"constant_methods": {"rows": [1, 2]}}))
+    refused("does not call `aten.erf.default`, which", Flow(lambda name: CoreMLPartitioner(**skipped)))
+    refused("the constant method `rows` returns a Tensor", Flow(options={"constant_methods": {"rows": torch.ones(2, 3).T}}))
     refused("without a dimension", Flow(), lambda self, x: x.argmax() + 1)
     refused("which is random", Flow(), lambda self, x: x + torch.rand(3))
-    refused("stay outside Core ML", Flow(), lambda self, x: torch.relu(x).reshape(1, 1, 1, 1, 2, 3))
+    refused("stays outside Core ML", Flow(), lambda self, x: torch.relu(x).reshape(1, 1, 1, 1, 2, 3))
     for options in (
         {"passes": [unchanged]},
         {"emit_stacktrace": True},

@@ -4,8 +4,9 @@ ExecuTorch's ``to_edge_transform_and_lower`` spends seconds on passes over graph
 :func:`attach` makes that function, and ``to_edge`` for the older flow, try :func:`lowered` first. A program that cannot
 be lowered this way raises :class:`Unsuitable`, and takes ExecuTorch's own path after a line in the log.
 
-A program is lowered directly if each method becomes one delegate and no call stays outside. The options for
-decompositions and kernels then have no effect, and the result computes the same as that of ExecuTorch's path.
+A program is lowered directly if calls of each method run on Core ML. Calls that stay outside run on ExecuTorch's
+portable kernels. Without such calls, the options for decompositions and kernels have no effect; with them, only the
+defaults are lowered directly. The result computes the same as that of ExecuTorch's path.
 """
 
 import logging
@@ -51,13 +52,16 @@ class Call(NamedTuple):
     standard: Callable[[], Any]
     #: The weights, with the versions that they had.
     versions: List[Tuple[str, torch.Tensor, Optional[int], Optional[int]]]
+    config: Optional[EdgeCompileConfig] = None
     #: Whether weights or buffers stay outside the delegates.
     keeps_tensors: bool = False
+    #: Whether calls run on portable kernels.
+    has_kernels: bool = False
 
-    def with_partitioners(self, partitioners: Dict[str, Any]) -> "Call":
+    def with_partitioners(self, partitioners: Dict[str, Any], has_kernels: bool) -> "Call":
         """Return the call as these partitioners lowered it."""
-        keeps = any(not (one.take_over_constant_data and one.take_over_mutable_buffer) for one in partitioners.values())
-        return self._replace(keeps_tensors=keeps)
+        takes_all = all(one.take_over_constant_data and one.take_over_mutable_buffer for one in partitioners.values())
+        return self._replace(keeps_tensors=has_kernels or not takes_all, has_kernels=has_kernels)
 
     def build(self) -> Any:
         """Return what ExecuTorch's own path makes."""
@@ -101,7 +105,7 @@ def call_of(
         for name, tensor in source.items()
         if isinstance(tensor, torch.Tensor)
     ]
-    return Call(named, constants, again, versions)
+    return Call(named, constants, again, versions, config)
 
 
 def _version(tensor: torch.Tensor) -> Tuple[Optional[int], Optional[int]]:
@@ -159,20 +163,27 @@ def refuse_if_slow() -> None:
         raise ValueError(f"found {VARIABLE}={value}; expected `slow` or `fast`")
 
 
-def lowered(call: Call, partitioners: Dict[str, Any]) -> bytes:
-    """Lower the programs of a call to the file of an ExecuTorch program."""
+def lowered(call: Call, partitioners: Dict[str, Any]) -> Tuple[bytes, bool]:
+    """Lower the programs of a call to the file of an ExecuTorch program.
+
+    Returns the file, and whether it calls portable kernels.
+    """
     from .partition.coreml_partitioner import check_backend
 
     check_backend()
     constants = call.constant_methods or {}
-    for name, value in constants.items():
-        if type(value) not in (bool, int, float, str):
-            raise Unsuitable(f"the constant method `{name}` returns a {type(value).__name__}")
+    scalars = {name: value for name, value in constants.items() if type(value) in (bool, int, float, str)}
+    others = {name: value for name, value in constants.items() if name not in scalars}
+    if others:
+        from ._constants import is_storable, with_constants
+
+        for name, value in others.items():
+            if not is_storable(value):
+                raise Unsuitable(f"the constant method `{name}` returns a {type(value).__name__} that is not stored directly")
     methods = []
     for name, program in call.programs.items():
         partitioner = partitioners[name]
-        if partitioner.skip_ops_for_coreml_delegation:
-            raise Unsuitable("`skip_ops_for_coreml_delegation` leaves calls outside Core ML")
+        skipped = list(partitioner.skip_ops_for_coreml_delegation or [])
         specs = partitioner.delegation_spec.compile_specs
         try:
             _check(name, program, partitioner.lower_full_graph)
@@ -180,25 +191,63 @@ def lowered(call: Call, partitioners: Dict[str, Any]) -> bytes:
         except (AssertionError, ValueError) as error:
             raise Unsuitable(_line(error)) from error
         flags = (partitioner.take_over_mutable_buffer, partitioner.take_over_constant_data, partitioner.lower_full_graph)
-        methods.append((name, program, pairs(specs), [], *map(bool, flags)))
+        methods.append((name, program, pairs(specs), skipped, *map(bool, flags)))
     try:
-        made = _native.edge_lower(methods, constants)
+        made = _native.edge_lower(methods, scalars)
         report = made.report
     except Exception as error:
         # ExecuTorch's path fails with the same error, in the form that its users expect.
         raise Unsuitable(_line(error)) from error
     for name, method in report.items():
-        if method["outside"]:
-            first = method["outside"][0].operator
-            raise Unsuitable(f"{len(method['outside'])} calls of `{name}` stay outside Core ML, `{first}` for one")
-        if len(method["delegates"]) != 1:
-            raise Unsuitable(f"`{name}` has {len(method['delegates'])} partitions")
+        if not method["delegates"]:
+            raise Unsuitable(f"no call of `{name}` runs on Core ML")
+        _check_outside(name, method["outside"], partitioners[name].skip_ops_for_coreml_delegation or [])
     data = made.to_bytes()
+    has_kernels = any(method["outside"] for method in report.values())
+    if has_kernels:
+        _check_kernels(call, data, report)
+    if others:
+        data = with_constants(data, others)
     for name, partitioner in partitioners.items():
         partitioner.announce()
         release = report[name]["delegates"][0]["target"]
         warn_of_version(f"of method {name}", _VERSIONS[release])
-    return data
+    return data, has_kernels
+
+
+def _check_outside(name: str, outside: List[Any], skipped: List[str]) -> None:
+    """Refuse calls outside Core ML that ExecuTorch may decompose or rename."""
+    operators = {one.operator for one in outside}
+    # An operator may occur only in the decomposition of another.
+    if absent := sorted(set(skipped) - operators):
+        raise Unsuitable(f"`{name}` does not call `{absent[0]}`, which `skip_ops_for_coreml_delegation` lists")
+    for operator in sorted(operators):
+        if not _is_core(operator):
+            raise Unsuitable(f"`{operator}` of `{name}` stays outside Core ML, and is no Core ATen operator")
+
+
+def _is_core(operator: str) -> bool:
+    """Whether an operator, such as ``aten.relu.default``, belongs to Core ATen."""
+    found: Any = torch.ops
+    for part in operator.split("."):
+        found = getattr(found, part, None)
+    return torch.Tag.core in getattr(found, "tags", ())
+
+
+def _check_kernels(call: Call, data: bytes, report: Dict[str, Any]) -> None:
+    """Refuse programs whose kernels differ from the calls that stay outside."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    config = call.config or EdgeCompileConfig()
+    if config._skip_dim_order or config.preserve_ops:
+        raise Unsuitable("`compile_config` concerns calls outside Core ML")
+    for plan in deserialize_pte_binary(data).program.execution_plan:
+        if plan.name not in report:
+            continue
+        calls = {one.operator.split(".")[1] for one in report[plan.name]["outside"]}
+        kernels = {one.name.partition("::")[2] for one in plan.operators} - {"copy_"}
+        if other := sorted(calls ^ kernels):
+            raise Unsuitable(f"the call `{other[0]}` of `{plan.name}` has another kernel outside Core ML")
 
 
 def _line(error: Exception) -> str:

@@ -114,7 +114,8 @@ class DirectEdgeManager(EdgeProgramManager):
     def lowered(cls, call: Call, partitioner: Any) -> "DirectEdgeManager":
         """Lower the programs of a call."""
         partitioners = partitioners_of(partitioner, call)
-        return cls(call.with_partitioners(partitioners), lowered(call, partitioners))
+        data, has_kernels = lowered(call, partitioners)
+        return cls(call.with_partitioners(partitioners, has_kernels), data)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _EDGE_FIELDS or self.__dict__.get("_call") is None:
@@ -272,6 +273,10 @@ def _check(config: ExecutorchBackendConfig, call: Call) -> None:
             "`dynamic_memory_planning_mode` is set",
         ),
         (devices != PropagateDeviceConfig(), "`propagate_device_config` is given"),
+        (
+            call.has_kernels and (config.do_quant_fusion_and_const_prop or not config.remove_view_copy),
+            "the config changes calls outside Core ML",
+        ),
         (
             (config.external_constants or config.external_mutable_weights) and not _takes_all(call),
             "`external_constants` concerns constants outside Core ML",
