@@ -13,13 +13,15 @@ from oracle.dropin import specs
 from oracle.dropin.worker import CASES, GUIDE, ROOT
 from oracle.support.sampling import ALL
 
+#: Parts of ExecuTorch's backend with tests of their own.
+THEIRS = ("multifunction", "partitioner", "quantizer", "recipes")
 #: Both processes import torch, ExecuTorch and torchao.
 SECONDS = 1200
 
 
-def process(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
-    """Runs Python as users do, with the current module search path."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
+def process(*arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
+    """Runs Python as users do, with the current module search path and further environment variables."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, sys.path)]), **variables)
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, timeout=SECONDS, capture_output=True, text=True
     )
@@ -109,16 +111,19 @@ def test_command_line(tmp_path: Path, arguments: list[str], said: str) -> None:
     assert done.returncode != 0 and said in done.stderr, done.stderr
 
 
-def test_executorchs_own_tests(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["fast", "slow"])
+def test_executorchs_own_tests(tmp_path: Path, path: str) -> None:
     """A sample of ExecuTorch's tests of its Core ML backend, unmodified, including the parts that they execute on
-    macOS only. With COREMILL_ALL_CASES=1 all of them, except for the one that downloads weights."""
+    macOS only, with the direct path and without it. With COREMILL_ALL_CASES=1 all of them, except for the one that
+    downloads weights."""
     package = "executorch.backends.apple.coreml.test"
-    files = ["test_coreml_multifunction", "test_enumerated_shapes"]
+    files = ["test_coreml_multifunction", *(["test_enumerated_shapes"] if path == "fast" else [])]
     options = ["-q", "-p", "no:cacheprovider", "--no-header", "-k", "not test_vit_skip_conv"]
     if ALL:
-        files += ["test_coreml_partitioner", "test_torch_ops", "test_coreml_quantizer", "test_coreml_recipes"]
+        files = [f"test_{name}" for name in ("enumerated_shapes", "torch_ops", *(f"coreml_{part}" for part in THEIRS))]
     done = process(
-        "-m", "coremill.executorch", "-m", "pytest", *options, "--pyargs", *(f"{package}.{file}" for file in files), folder=tmp_path
-    )
+        "-m", "coremill.executorch", "-m", "pytest", *options, "--pyargs", *(f"{package}.{file}" for file in files),
+        folder=tmp_path, COREMILL_EXECUTORCH=path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2000:]
     assert "skipped" not in done.stdout.splitlines()[-1]
