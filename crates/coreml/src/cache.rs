@@ -41,6 +41,12 @@ impl<'s> Cache<'s> {
         self.compiled_as(&content, &label, options, |_| Ok(model.to_owned()))
     }
 
+    /// Whether a model is compiled and cached for these options and the current build of the system.
+    pub fn contains(&self, model: &Path, options: &LoadOptions) -> Result<bool> {
+        let key = key(&hash_tree(model)?, options)?;
+        Ok(self.store.get(&key).map_err(of_store)?.is_some())
+    }
+
     /// The compiled form of a model identified by `content`. If it is not cached, `files` writes the model to the
     /// given directory, or returns its location.
     pub fn compiled_as(
@@ -50,9 +56,7 @@ impl<'s> Cache<'s> {
         options: &LoadOptions,
         files: impl FnOnce(&Path) -> Result<PathBuf>,
     ) -> Result<CompiledModel> {
-        let build = system_build()?;
-        let units = options.compute_units.name();
-        let key = Key::new([b"compiled", content, units.as_bytes(), build.as_bytes()]);
+        let key = key(content, options)?;
         let make = |place: &Path| {
             let source = place.join("source");
             fs::create_dir(&source).map_err(|error| Error::of_files("make", &source, &error))?;
@@ -68,6 +72,13 @@ impl<'s> Cache<'s> {
         let entry = self.store.get_or_insert(&key, KIND, label, make);
         entry.map(|entry| CompiledModel { entry }).map_err(of_store)
     }
+}
+
+/// Key of a compiled model for the current build of the system.
+fn key(content: &[u8], options: &LoadOptions) -> Result<Key> {
+    let build = system_build()?;
+    let units = options.compute_units.name();
+    Ok(Key::new([b"compiled", content, units.as_bytes(), build.as_bytes()]))
 }
 
 impl CompiledModel {

@@ -25,6 +25,7 @@
 //! | `interface` | [`ArrayFeature`], [`Plan`], [`Device`]: descriptions of models and machines |
 //! | `tensor`, `convert` | [`Tensor`], [`TensorMut`], [`Output`]: borrowed elements, and their conversion |
 //! | `cache` | [`Cache`] of compiled models; requires the feature `cache` |
+//! | `prewarm` | [`prewarm`]: background preparation of models; requires the feature `cache` |
 //! | `apple` | bindings of Core ML |
 //! | `absent` | substitute for systems without Core ML |
 
@@ -43,6 +44,8 @@ mod convert;
 mod error;
 mod interface;
 mod options;
+#[cfg(feature = "cache")]
+mod prewarm;
 mod tensor;
 mod tree;
 
@@ -61,6 +64,8 @@ pub use machine::{
     Model, PendingModel, State, availability, chip_info, compile, devices, plan, system_build,
 };
 pub use options::{Cancel, ComputeUnits, LoadOptions, Reshapes, Specialization};
+#[cfg(feature = "cache")]
+pub use prewarm::{PrewarmOptions, PrewarmProgress, PrewarmStage, PrewarmedModel, prewarm};
 pub use tensor::{Output, OwnedTensor, Tensor, TensorMut};
 
 /// Whether models can use a Neural Engine on this machine.
