@@ -10,6 +10,7 @@ mod llm;
 mod measure;
 mod package;
 mod rlx;
+mod sessions;
 mod start;
 
 use clap::Subcommand;
@@ -46,6 +47,10 @@ enum Subject {
     /// Sessions from Rust: a run compared with the engine's, the first and the second start, and the start
     /// after a parameter was set.
     Session,
+    /// The first runs of sessions from Python, compared with later runs and with onnxruntime.
+    Startup(sessions::Arguments),
+    /// Sessions that several threads use at once, compared with one thread.
+    Throughput(sessions::Arguments),
     /// One measured start of a model, in its own process.
     #[command(hide = true)]
     EngineRun(start::RunArguments),
@@ -73,6 +78,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Llm(arguments) => llm::run(arguments),
         Subject::Rlx => rlx::run(),
         Subject::Session => rlx::session(),
+        Subject::Startup(arguments) => sessions::run("startup", arguments),
+        Subject::Throughput(arguments) => sessions::run("throughput", arguments),
         Subject::EngineRun(arguments) => start::run_once(arguments),
         Subject::LlmRun(arguments) => llm::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),

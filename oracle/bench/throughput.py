@@ -1,0 +1,82 @@
+"""Measures throughput: inferences per second of sessions that several threads use at once, relative to one thread.
+
+    PYTHONPATH=target/python python -m oracle.bench.throughput MODELS [--only NAME ...] [--threads N] [--rounds N] [--seconds S]
+
+`MODELS` is a folder that `python -m oracle.bench.models --out MODELS` wrote; `cargo xtask bench throughput` builds the Python
+module and runs this. Each thread has a session of one thread, and all sessions share the model's weights. A round measures one
+thread, then all threads, and the median of the rounds' ratios counts, so that other processes disturb both alike. Exits with 1 if
+a ratio is below the promise.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+import coremill
+from oracle.bench.dropin import processor
+
+#: Minimum throughput of two threads on two processors, relative to one.
+PROMISE = 1.7
+
+
+def inputs_of(folder: Path, name: str) -> dict[str, Any]:
+    """The recorded inputs of a model."""
+    with numpy.load(folder / f"{name}.inputs.npz") as arrays:
+        return dict(arrays)
+
+
+def count_until(session: Any, inputs: dict[str, Any], end: float) -> int:
+    """The number of runs that begin before a time."""
+    count = 0
+    while time.perf_counter() < end:
+        session.predict(inputs)
+        count += 1
+    return count
+
+
+def throughput(sessions: list[Any], inputs: dict[str, Any], seconds: float) -> float:
+    """Runs per second of sessions that run at once."""
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        start = time.perf_counter()
+        counts = list(pool.map(lambda one: count_until(one, inputs, start + seconds), sessions))
+        return sum(counts) / (time.perf_counter() - start)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of a measurement")
+    arguments = parser.parse_args()
+    names = arguments.only or sorted(path.stem for path in arguments.models.glob("*.mlpackage"))
+    print(f"{processor()}, {os.cpu_count()} threads")
+    print(f"{'runs per second':26} {'1 thread':>10} {f'{arguments.threads} threads':>10} {'ratio':>6}")
+    kept = True
+    for name in names:
+        model = coremill.load(arguments.models / f"{name}.mlpackage")
+        inputs = inputs_of(arguments.models, name)
+        sessions = [model.session(threads=1) for _ in range(arguments.threads)]
+        for session in sessions:
+            session.predict(inputs)
+        pairs = [
+            (throughput(sessions[:1], inputs, arguments.seconds), throughput(sessions, inputs, arguments.seconds))
+            for _ in range(arguments.rounds)
+        ]
+        ratio = statistics.median(many / one for one, many in pairs)
+        one, many = (statistics.median(pair[at] for pair in pairs) for at in (0, 1))
+        kept &= ratio >= PROMISE * arguments.threads / 2
+        print(f"{name:26} {one:10.1f} {many:10.1f} {ratio:6.2f}", flush=True)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
