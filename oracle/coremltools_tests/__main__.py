@@ -8,6 +8,7 @@
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def main() -> None:
     groups = list(filter(None, groups))
     step = "ci" if arguments.ci else str(arguments.step)
     with ThreadPoolExecutor(len(groups) if arguments.ci else 1) as pool:
-        runs = pool.map(lambda group: run(group, step, arguments.pytest.split(), arguments.mode or group[0].mode), groups)
+        runs = pool.map(lambda group: run(group, step, shlex.split(arguments.pytest), arguments.mode or group[0].mode), groups)
     results, has_failed = [], False
     for found, code in runs:
         # pytest returns 5 if no case was selected.

@@ -38,7 +38,31 @@ class FP16ComputePrecision:
 transform = SimpleNamespace(FP16ComputePrecision=FP16ComputePrecision)
 
 
-class PassPipeline:
+class _Pipelines(type):
+    """The pipelines by name. Each use makes a new one, which its user may change."""
+
+    @property
+    def DEFAULT(cls) -> PassPipeline:
+        return cls(pipeline_name="default")
+
+    @property
+    def DEFAULT_PALETTIZATION(cls) -> PassPipeline:
+        return cls(pipeline_name="default_palettization")
+
+    @property
+    def DEFAULT_PRUNING(cls) -> PassPipeline:
+        return cls(pipeline_name="default_pruning")
+
+    @property
+    def CLEANUP(cls) -> PassPipeline:
+        return cls(pipeline_name="cleanup")
+
+    @property
+    def EMPTY(cls) -> PassPipeline:
+        return cls(pipeline_name="empty")
+
+
+class PassPipeline(metaclass=_Pipelines):
     """The passes of a conversion. coremill's are its own; removing one that it has too leaves it out."""
 
     def __init__(self, pass_names: Any = None, pipeline_name: str = "default") -> None:
@@ -87,8 +111,3 @@ class PassPipeline:
         """The passes of coremill that are left out."""
         names = {name.rpartition("::")[2] for name in self._removed}
         return sorted({_SAME[name] for name in names if name in _SAME})
-
-
-for _name in ("DEFAULT", "DEFAULT_PALETTIZATION", "DEFAULT_PRUNING", "CLEANUP", "EMPTY"):
-    setattr(PassPipeline, _name, PassPipeline(pipeline_name=_name.lower()))
-del _name

@@ -136,7 +136,8 @@ class MLModel:
         self.is_package = True
         summary = model.inspect()
         functions = [function["name"] for function in summary["functions"]]
-        self._has_functions = len(functions) > 1
+        # A package of several functions may have one, which then has any name.
+        self._has_functions = functions != ["main"]
         if function_name is None and self._has_functions:
             self.function_name = summary["default_function"]
         elif function_name is not None and not self._has_functions and function_name != "main":

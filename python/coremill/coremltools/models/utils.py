@@ -171,15 +171,15 @@ class MultiFunctionDescriptor:
         """Adds a function of a package under a name."""
         if target_function_name in self._sources:
             raise ValueError(f"function {target_function_name} already exist.")
-        names = [function["name"] for function in _opened(model_path).inspect()["functions"]]
+        names = _functions_of(model_path)
         if src_function_name not in names:
             raise ValueError(f"src_function_name {src_function_name} not found in {model_path}.")
         self._sources[target_function_name] = (model_path, src_function_name)
 
     def add_model(self, model_path: str) -> None:
         """Adds all functions of a package under their names."""
-        for function in _opened(model_path).inspect()["functions"]:
-            self.add_function(model_path, function["name"], function["name"])
+        for name in _functions_of(model_path):
+            self.add_function(model_path, name, name)
 
     def remove_function(self, function_name: str) -> None:
         """Removes a function."""
@@ -191,9 +191,15 @@ class MultiFunctionDescriptor:
 def _opened(path: str) -> Any:
     import coremill
 
-    if not os.path.exists(path):
-        raise ValueError(f"invalid model_path {path}.")
-    return coremill.load(path)
+    try:
+        return coremill.load(path)
+    except Exception as error:
+        raise ValueError(f"invalid model_path {path} with error {error} while loading.") from error
+
+
+def _functions_of(path: str) -> list:
+    """The functions of a package, in the order of its description."""
+    return [function["name"] for function in _opened(path).inspect()["functions"]]
 
 
 def save_multifunction(desc: MultiFunctionDescriptor, destination_path: str) -> None:
@@ -225,14 +231,16 @@ def materialize_dynamic_shape_mlmodel(
     if source_function_name not in functions:
         raise ValueError(f"Source function {source_function_name} not found; the functions are {functions}")
     source = source_function_name if len(functions) > 1 else None
-    parts = []
+    # Functions that are not replaced stay.
+    kept = [name for name in functions if name not in function_name_to_materialization_map]
+    parts = [(name, model, name if len(functions) > 1 else None) for name in kept]
     for name, shapes in function_name_to_materialization_map.items():
         edits = [{"edit": "shapes", "name": key, "shapes": [list(shape)]} for key, shape in shapes.items()]
         parts.append((name, model._edit(json.dumps(edits), source), source))
-    if list(function_name_to_materialization_map) == ["main"]:
+    if len(parts) == 1 and parts[0][0] == "main":
         parts[0][1].save(destination_path)
         return
-    _native.merge(parts).save(destination_path)
+    _native.merge(parts, model.inspect()["default_function"]).save(destination_path)
 
 
 def compile_model(model: Any, destination_path: str | None = None) -> str:
