@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Look into a model", &["inspect", "check", "diff", "report", "text"]),
     ("Run a model", &["run", "compare", "plan"]),
     ("Language models", &["llm", "generate", "score", "tokenize"]),
-    ("Take apart and put together", &["edit", "merge", "pack", "extract"]),
+    ("Take apart and put together", &["edit", "merge", "split", "bisect", "pack", "extract"]),
     ("Tools", &["cache", "ops", "completions", "man", "help"]),
 ];
 

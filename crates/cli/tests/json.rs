@@ -61,6 +61,8 @@ diff files/small.mil files/counter.mil --json
 diff files/convs.mil files/fewer_convs.mil --json
 diff digits.mlpackage palettized.mlpackage --json
 extract several.pte -o models --json
+split files/convs.mil -o pieces --after second --json
+bisect files/convs.mil --json -- false
 llm files/tiny -o tiny --json
 generate tiny -p ab -n 3 --json
 score tiny --text files/tiny/text.txt --against files/tiny --json

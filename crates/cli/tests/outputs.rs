@@ -28,7 +28,10 @@ fn a_dash_is_standard_output() {
     let scratch = Scratch::new();
     for (option, call, expected) in rows() {
         let name = option.split_once(' ').expect("a command and an option").1;
-        let arguments: Vec<&str> = call.split(' ').chain([name, "-"]).collect();
+        // Words after `--` are not options.
+        let (options, rest) = call.split_once(" -- ").map_or((call, None), |(a, b)| (a, Some(b)));
+        let rest = rest.into_iter().flat_map(|rest| ["--"].into_iter().chain(rest.split(' ')));
+        let arguments: Vec<&str> = options.split(' ').chain([name, "-"]).chain(rest).collect();
         let output = run(&scratch, &arguments);
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!scratch.path().join("-").exists(), "`{call} {name} -` makes a file");

@@ -27,6 +27,7 @@
 //! | `images` | arrays as images, and back |
 //! | `classes` | class labels |
 //! | `functions` | several models as one, and back |
+//! | `split` | one model as several pieces |
 //! | `types`, `names`, `outputs`, `shapes` | the other edits |
 
 mod classes;
@@ -37,6 +38,7 @@ mod interface;
 mod names;
 mod outputs;
 mod shapes;
+mod split;
 mod types;
 
 pub use classes::{Classifier, Labels};
@@ -44,6 +46,7 @@ pub use error::{Error, ErrorKind};
 pub use functions::{function, merge};
 pub use images::{ImageEdit, Layout};
 pub use shapes::ShapeEdit;
+pub use split::Steps;
 pub use types::ElementType;
 
 use coremill_mil::ir::Opset;

@@ -30,7 +30,16 @@ pub(super) fn run() -> Result<(), String> {
     let mut calls = Command::new(interpreter(&root)?);
     let library = target_directory(&root).join("release/libcoremill_capi.so");
     calls.current_dir(&root).env("COREMILL", binary(&root)).env("COREMILL_LIBRARY", library);
-    calls.args(["-m", "pytest", "-q", "-s", "-n0", "oracle/tests/test_delegate.py", "-k", "cost_little"]);
+    calls.args([
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        "-n0",
+        "oracle/tests/test_delegate.py",
+        "-k",
+        "cost_little",
+    ]);
     execute(&mut calls, "calls in ExecuTorch's runtime")?;
 
     if let Some(missing) = standin::missing() {

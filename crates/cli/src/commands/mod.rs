@@ -1,5 +1,6 @@
 //! Subcommands: one module per command, each with `Args` and `run`.
 
+pub(crate) mod bisect;
 pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -27,6 +28,7 @@ pub(crate) mod quantize;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod score;
+pub(crate) mod split;
 pub(crate) mod text;
 pub(crate) mod tokenize;
 
