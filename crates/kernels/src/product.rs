@@ -47,6 +47,12 @@ impl<'a> StridedMatrix<'a> {
         StridedMatrix { rows: self.columns, columns: self.rows, ..self }
     }
 
+    /// Adjacent elements of a row, if they are contiguous.
+    pub(crate) fn contiguous(&self, row: usize, column: usize, count: usize) -> Option<&'a [f32]> {
+        let start = row * self.rows + column;
+        (self.columns == 1).then(|| &self.elements[start..start + count])
+    }
+
     /// The element at a row and a column.
     pub fn at(&self, row: usize, column: usize) -> f32 {
         self.elements[row * self.rows + column * self.columns]

@@ -76,10 +76,11 @@ pub(super) fn conv(call: &Call) -> Results {
                 }
             } else {
                 unfolded.reserve(depth * width);
+                // A channel, and a zero at which all padding is read.
+                let mut padded = vec![0.0; plane + 1];
                 for channel in 0..per_group {
-                    let x = &x[channel * plane..(channel + 1) * plane];
-                    let found = sources.iter();
-                    unfolded.extend(found.map(|&at| if at == PADDING { 0.0 } else { x[at] }));
+                    padded[..plane].copy_from_slice(&x[channel * plane..(channel + 1) * plane]);
+                    unfolded.extend(sources.iter().map(|&at| padded[at.min(plane)]));
                 }
                 StridedMatrix::dense(&unfolded, width)
             };

@@ -16,6 +16,9 @@ pub const UNITS: f32 = 65536.0;
 /// Units from which on a partial sum is infinite.
 const LIMIT: i64 = 1 << 31;
 
+/// Units from which on an `f32` does not hold every sum.
+const EXACT: u32 = 1 << 24;
+
 /// A sum of products, with all of the accumulator's states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum(i64);
@@ -67,14 +70,9 @@ impl Sum {
 /// The arithmetic of a panel.
 pub(super) struct FixedPoint;
 
-/// The largest magnitudes in a panel: of all elements, and at each step.
-pub(super) struct Magnitudes {
-    largest: f32,
-    steps: Vec<f32>,
-}
-
 impl Arithmetic for FixedPoint {
-    type Panel = Magnitudes;
+    /// The largest magnitude in a panel.
+    type Panel = f32;
 
     /// The number and the power of two of its exponent; both of the left factor in units.
     #[inline(always)]
@@ -85,21 +83,39 @@ impl Arithmetic for FixedPoint {
     }
 
     #[inline(always)]
-    fn survey(panel: &PackedPanel<'_, WIDTH>) -> Magnitudes {
-        let largest =
-            |row: &[f32; WIDTH]| row.iter().fold(0.0f32, |most, element| most.max(element.abs()));
-        let steps: Vec<f32> = panel.elements.iter().map(largest).collect();
-        Magnitudes { largest: steps.iter().copied().fold(0.0, f32::max), steps }
+    fn pack_right(values: &[f32], elements: &mut [f32], others: &mut [f32]) {
+        if number::all_plain(values) {
+            // Without calls for special numbers, the compiler packs several elements at a time.
+            for ((&value, element), other) in values.iter().zip(elements).zip(others) {
+                (*element, *other) = (value, number::power(value));
+            }
+            return;
+        }
+        for ((&value, element), other) in values.iter().zip(elements).zip(others) {
+            [*element, *other] = Self::pack(value, false);
+        }
+    }
+
+    #[inline(always)]
+    fn survey(panel: &PackedPanel<'_, WIDTH>) -> f32 {
+        let mut largest = [0.0f32; WIDTH];
+        for row in panel.elements {
+            for (largest, element) in largest.iter_mut().zip(row) {
+                let magnitude = element.abs();
+                *largest = if magnitude > *largest { magnitude } else { *largest };
+            }
+        }
+        largest_of(&largest)
     }
 
     #[inline(always)]
     fn sums<V: Vector, const ROWS: usize>(
         left: &PackedPanel<'_, ROWS>,
         right: &PackedPanel<'_, WIDTH>,
-        survey: &Magnitudes,
+        &largest: &f32,
         bias: &[[f32; WIDTH]; ROWS],
     ) -> [[f32; WIDTH]; ROWS] {
-        if !is_bounded(left, survey, bias) {
+        if !is_bounded(left, right, largest, bias) {
             return checked(left, right, bias);
         }
         let mut sums = [[0i32; WIDTH]; ROWS];
@@ -107,20 +123,41 @@ impl Arithmetic for FixedPoint {
             unchecked::<V, ROWS>(left, right, first, &mut sums);
         }
         let mut results = [[0.0; WIDTH]; ROWS];
-        for ((results, sums), bias) in results.iter_mut().zip(&sums).zip(bias) {
-            for ((result, &sum), &bias) in results.iter_mut().zip(sums).zip(bias) {
-                *result = Sum::new(number::read(bias)).plus(i64::from(sum)).result();
+        for ((results, sums), bias) in results.iter_mut().zip(&mut sums).zip(bias) {
+            // Bounded sums fit 32 bits, with the bias as well.
+            let mut magnitudes = 0;
+            for (sum, &bias) in sums.iter_mut().zip(bias) {
+                // A bias has 11 bits: either the sum with a half is exact, or the bias has no fraction and stays.
+                let bias = number::read(bias) * UNITS;
+                *sum += (bias + 0.5f32.copysign(bias)) as i32;
+                magnitudes |= sum.unsigned_abs();
+            }
+            if magnitudes < EXACT {
+                for (result, &sum) in results.iter_mut().zip(&*sums) {
+                    *result = number::round_away(sum as f32 / UNITS);
+                }
+            } else {
+                for (result, &sum) in results.iter_mut().zip(&*sums) {
+                    *result = Sum(i64::from(sum)).result();
+                }
             }
         }
         results
     }
 }
 
+/// The largest of positive numbers.
+#[inline(always)]
+fn largest_of(numbers: &[f32]) -> f32 {
+    numbers.iter().copied().fold(0.0, f32::max)
+}
+
 /// Whether no partial sum of a tile can reach the limit, for any signs.
 #[inline(always)]
 fn is_bounded<const ROWS: usize>(
     left: &PackedPanel<'_, ROWS>,
-    survey: &Magnitudes,
+    right: &PackedPanel<'_, WIDTH>,
+    largest: f32,
     bias: &[[f32; WIDTH]; ROWS],
 ) -> bool {
     // Each product is rounded by half a unit at most; sums of `f32` lose some more.
@@ -132,11 +169,12 @@ fn is_bounded<const ROWS: usize>(
     for row in left.elements {
         magnitudes.iter_mut().zip(row).for_each(|(sum, element)| *sum += element.abs());
     }
-    if magnitudes.iter().all(|sum| start + sum * survey.largest < limit) {
+    if magnitudes.iter().all(|sum| start + sum * largest < limit) {
         return true;
     }
     let mut bounds = [start; ROWS];
-    for (row, largest) in left.elements.iter().zip(&survey.steps) {
+    for (row, right) in left.elements.iter().zip(right.elements) {
+        let largest = right.iter().fold(0.0f32, |most, element| most.max(element.abs()));
         bounds.iter_mut().zip(row).for_each(|(sum, element)| *sum += element.abs() * largest);
     }
     bounds.iter().all(|&bound| bound < limit)

@@ -38,6 +38,13 @@ fn is_plain(value: f32) -> bool {
     (bits & 0x7f80_0000 != 0x7f80_0000) & (bits & BELOW_HALF == 0) & (bits != 0x8000_0000)
 }
 
+/// Whether [`read`] changes none of the numbers.
+#[inline]
+pub(super) fn all_plain(values: &[f32]) -> bool {
+    // Without an early end, many are looked at together.
+    values.iter().fold(true, |plain, &value| plain & is_plain(value))
+}
+
 /// The nearest half-precision number, the one farther from zero in ties; never −0. NaN is given as 0, the result of
 /// an operation without a value.
 #[inline]
@@ -63,9 +70,7 @@ pub fn round_all_away(values: &mut [f32]) {
 
 /// Applies [`read`] to each number; `None` if nothing changes.
 pub fn read_all(values: &[f32]) -> Option<Vec<f32>> {
-    // Without an early end, many are looked at together.
-    let special = values.iter().fold(false, |special, &value| special | !is_plain(value));
-    special.then(|| values.iter().map(|&value| read(value)).collect())
+    (!all_plain(values)).then(|| values.iter().map(|&value| read(value)).collect())
 }
 
 /// Power of two of a number's exponent; 2⁻¹⁴ for zero and subnormal numbers.

@@ -26,6 +26,14 @@ pub(super) trait Arithmetic {
     /// A packed element of a factor: the element and an auxiliary number.
     fn pack(value: f32, is_left: bool) -> [f32; 2];
 
+    /// Packs elements of the right factor that are contiguous.
+    #[inline(always)]
+    fn pack_right(values: &[f32], elements: &mut [f32], others: &mut [f32]) {
+        for ((&value, element), other) in values.iter().zip(elements).zip(others) {
+            [*element, *other] = Self::pack(value, false);
+        }
+    }
+
     /// Looks at a packed panel.
     fn survey(panel: &PackedPanel<'_, WIDTH>) -> Self::Panel;
 
@@ -112,9 +120,16 @@ impl<A: Arithmetic> Kernel for Block<'_, A> {
         for first in self.columns.clone().step_by(WIDTH) {
             let present = WIDTH.min(self.columns.end - first);
             for (step, (element, other)) in elements.iter_mut().zip(&mut others).enumerate() {
-                for column in 0..present {
-                    [element[column], other[column]] =
-                        A::pack(self.factors[1].at(step, first + column), false);
+                match self.factors[1].contiguous(step, first, present) {
+                    Some(values) => {
+                        A::pack_right(values, &mut element[..present], &mut other[..present]);
+                    }
+                    None => {
+                        for column in 0..present {
+                            [element[column], other[column]] =
+                                A::pack(self.factors[1].at(step, first + column), false);
+                        }
+                    }
                 }
                 // What is left from a wider panel does not count.
                 element[present..].fill(0.0);
