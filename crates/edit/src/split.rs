@@ -6,9 +6,11 @@ use std::ops::Range;
 use coremill_io::unknown_name;
 use coremill_mil::ir::{
     Binding, BlockId, Constant, Definition, Function, Op, OpId, Opset, Program, TensorType, Type,
-    ValueId,
+    Value, ValueId,
 };
-use coremill_mil::model::{FeatureDescription, Model, describe};
+use coremill_mil::model::{
+    ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model, ModelDescription,
+};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
@@ -200,29 +202,32 @@ impl Steps {
                 false => copy.outgoing(value, &passed(whole, value)?),
             }
         }
-        self.described(copy.function)
+        Ok(self.described(copy.function))
     }
 
     /// A piece with the descriptions that the whole model has of its inputs and outputs.
-    fn described(&self, function: Function) -> Result<Model, Error> {
-        let version = self.model.specification_version;
-        let program = Program { functions: vec![function], ..self.model.program.clone() };
-        let mut piece = describe(program).map_err(|error| Error::of_type(error.to_string()))?;
-        piece.specification_version = piece.specification_version.max(version);
+    fn described(&self, function: Function) -> Model {
         let given = &self.model.description;
-        let (of, whole) = (&mut piece.description, [&given.inputs, &given.outputs, &given.states]);
-        for (features, known) in
-            [&mut of.inputs, &mut of.outputs, &mut of.states].into_iter().zip(whole)
-        {
-            copy_descriptions(features, known);
+        let is_state = |value: &&ValueId| matches!(function.value(**value).ty, Type::State(_));
+        let features = |values: Vec<&ValueId>, known: &[FeatureDescription]| {
+            values.into_iter().map(|&value| feature(function.value(value), known)).collect()
+        };
+        let (states, inputs) = function.inputs().iter().partition(is_state);
+        let mut description = ModelDescription {
+            inputs: features(inputs, &given.inputs),
+            outputs: features(function.outputs().iter().collect(), &given.outputs),
+            states: features(states, &given.states),
+            metadata: given.metadata.clone(),
+            ..ModelDescription::default()
+        };
+        let label = &given.predicted_feature_name;
+        if description.outputs.iter().any(|output| output.name == *label) {
+            description.predicted_feature_name.clone_from(label);
+            let scores = &given.predicted_probabilities_name;
+            description.predicted_probabilities_name.clone_from(scores);
         }
-        let has = |name: &String| of.outputs.iter().any(|output| output.name == *name);
-        if has(&given.predicted_feature_name) {
-            of.predicted_feature_name.clone_from(&given.predicted_feature_name);
-            of.predicted_probabilities_name.clone_from(&given.predicted_probabilities_name);
-        }
-        of.metadata.clone_from(&given.metadata);
-        Ok(piece)
+        let program = Program { functions: vec![function], ..self.model.program.clone() };
+        Model { description, program, ..self.model.clone() }
     }
 
     fn function(&self) -> &Function {
@@ -284,13 +289,18 @@ fn uses(function: &Function, op: OpId) -> Vec<ValueId> {
     found
 }
 
-/// Replaces derived descriptions by those that the whole model has.
-fn copy_descriptions(features: &mut [FeatureDescription], known: &[FeatureDescription]) {
-    for feature in features {
-        if let Some(found) = known.iter().find(|known| known.name == feature.name) {
-            feature.clone_from(found);
-        }
+/// The description that the whole model has of a value, or an array.
+fn feature(value: &Value, known: &[FeatureDescription]) -> FeatureDescription {
+    if let Some(known) = known.iter().find(|known| known.name == value.name) {
+        return known.clone();
     }
+    let array = value.ty.as_tensor().and_then(|tensor| {
+        let sizes = tensor.known_shape()?.into_iter().map(i64::try_from);
+        let shape: Vec<i64> = sizes.collect::<Result<_, _>>().ok()?;
+        Some(ArrayType::fixed(ArrayDataType::from_dtype(tensor.dtype)?, &shape))
+    });
+    let ty = array.map_or(FeatureType::Unspecified, FeatureType::MultiArray);
+    FeatureDescription::new(&value.name, ty)
 }
 
 /// The tensor as which a value is passed between pieces.
