@@ -53,7 +53,9 @@ pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
-pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, StorageShare, TensorLoss, Weights};
+pub use model::{
+    BuildOptions, DECODE, LanguageModel, Layout, PREFILL, StorageShare, TensorLoss, Weights,
+};
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;
 pub use score::{Comparison, Score, score};

@@ -185,7 +185,7 @@ fn read_splitter(value: &Value, steps: &mut Vec<Splitter>) -> Result<()> {
                 invert: flag(step, "invert"),
             },
             "Digits" => match flag(step, "individual_digits") {
-                true => pattern(r"\p{N}", Behavior::Isolated)?,
+                true => pattern(DIGIT, Behavior::Isolated)?,
                 false => pattern(r"\p{N}+", Behavior::Isolated)?,
             },
             "Punctuation" => {
@@ -349,6 +349,9 @@ fn sequence(list: &str, steps: impl IntoIterator<Item = Value>) -> Value {
     json!({ "type": "Sequence", list: steps })
 }
 
+/// Pattern of a digit, and of other characters of numbers.
+const DIGIT: &str = r"\p{N}";
+
 fn write_pattern(pattern: &Pattern) -> Value {
     let kind = if pattern.is_regex { "Regex" } else { "String" };
     json!({ kind: pattern.source })
@@ -378,6 +381,12 @@ fn write_normalizer(normalizer: &Normalizer) -> Vec<Value> {
 
 fn write_splitter(splitter: &Splitter) -> Value {
     match splitter {
+        // ExecuTorch's tokenizer drops text between the matches of a pattern, but knows digits.
+        Splitter::Pattern { pattern, behavior: Behavior::Isolated, invert: false }
+            if pattern.is_regex && pattern.source == DIGIT =>
+        {
+            json!({ "type": "Digits", "individual_digits": true })
+        }
         Splitter::Pattern { pattern, behavior, invert } => json!({
             "type": "Split",
             "pattern": write_pattern(pattern),
