@@ -480,6 +480,17 @@ mod tests {
     }
 
     #[test]
+    fn single_digits_are_written_as_such() {
+        let mut value = small();
+        let digits = json!({ "type": "Digits", "individual_digits": true });
+        value["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [
+            digits, { "type": "ByteLevel", "add_prefix_space": false, "use_regex": false },
+        ] });
+        let written = write(&read(&value).expect("sound"));
+        assert_eq!(written["pre_tokenizer"]["pretokenizers"][0], digits);
+    }
+
+    #[test]
     fn texts_become_ids_and_texts_again() {
         let tokenizer = read(&small()).expect("sound");
         let ids = tokenizer.encode("ab ab<tool>  ab", true).expect("short");
