@@ -290,6 +290,37 @@ fn libraries_name_no_flags() {
     });
 }
 
+/// The workspace `standin` declares the crates that call Core ML again, with stand-ins. A dependency that only the crate
+/// itself has would be missed first by the tests for Apple's systems.
+#[test]
+fn stand_ins_have_the_dependencies_of_their_crates() {
+    let mut missing = Vec::new();
+    for name in ["capi", "coreml", "graph", "runtime", "session"] {
+        let manifest = |folder: &str| read(&root().join(folder).join(name).join("Cargo.toml"));
+        let (of_crate, of_standin) = (manifest("crates"), manifest("standin"));
+        let declared = dependencies(&of_standin);
+        let needed = dependencies(&of_crate);
+        let absent = needed.into_iter().filter(|(dependency, is_optional)| {
+            !is_optional && !declared.iter().any(|(other, _)| other == dependency)
+        });
+        missing.extend(absent.map(|(dependency, _)| format!("standin/{name}: {dependency}")));
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(!dependencies(&read(&root().join("crates/graph/Cargo.toml"))).is_empty());
+}
+
+/// The dependencies that a manifest declares, and whether they are optional.
+fn dependencies(manifest: &str) -> Vec<(&str, bool)> {
+    let lines = manifest.lines().skip_while(|line| line.trim() != "[dependencies]").skip(1);
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| {
+            let name = line.split(['.', ' ', '=']).next().filter(|name| !name.is_empty())?;
+            (!name.starts_with('#')).then(|| (name, line.contains("optional = true")))
+        })
+        .collect()
+}
+
 #[test]
 fn errors_have_a_kind_a_hint_and_a_source() {
     let defines = |text: &str| {
