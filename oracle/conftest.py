@@ -141,7 +141,9 @@ def run(arguments: tuple[object, ...], code: int, folder: Path | None = None) ->
     if not binary:
         pytest.fail("the variable COREMILL does not say where the `coremill` command is; `cargo xtask test` sets it")
     line = [binary, *map(str, arguments)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder)
+    # `coremill bisect` runs commands, such as this one.
+    environment = dict(os.environ, PATH=f"{Path(binary).absolute().parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder, env=environment)
     if done.returncode != code:
         pytest.fail(f"{' '.join(line)}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
     return done
