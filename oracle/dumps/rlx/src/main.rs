@@ -1,7 +1,7 @@
 //! Runs each case with `rlx-cpu` and prints the results.
 #![expect(clippy::print_stdout, reason = "the results are for a file")]
 
-#[path = "../../../integrations/rlx/tests/cases/mod.rs"]
+#[path = "../../../../integrations/rlx/tests/cases/mod.rs"]
 mod cases;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
