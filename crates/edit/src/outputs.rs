@@ -1,7 +1,7 @@
 //! Outputs that are added and removed.
 
 use coremill_io::unknown_name;
-use coremill_mil::ir::ValueId;
+use coremill_mil::ir::{TensorType, ValueId};
 use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType};
 use coremill_passes::keep_unused_inputs;
 use coremill_tensor::DType;
@@ -61,13 +61,18 @@ pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Er
     interface.claim_name(value, name);
     let body = interface.function.body;
     interface.function.block_mut(body).outputs.push(value);
-    let data_type = ArrayDataType::from_dtype(dtype).unwrap_or(ArrayDataType::Float32);
+    let ty = array_type(&TensorType { dtype, ..tensor });
+    interface.outputs.push(FeatureDescription::new(name, ty));
+    Ok(())
+}
+
+/// The description of a tensor that callers get: an array, with one element if the tensor is a scalar.
+pub(crate) fn array_type(tensor: &TensorType) -> FeatureType {
+    let data_type = ArrayDataType::from_dtype(tensor.dtype).unwrap_or(ArrayDataType::Float32);
     let shape = tensor.known_shape().unwrap_or_default();
     let shape: Vec<i64> = match tensor.rank() {
         0 => vec![1],
         _ => shape.into_iter().map(|size| i64::try_from(size).unwrap_or(i64::MAX)).collect(),
     };
-    let ty = FeatureType::MultiArray(ArrayType::fixed(data_type, &shape));
-    interface.outputs.push(FeatureDescription::new(name, ty));
-    Ok(())
+    FeatureType::MultiArray(ArrayType::fixed(data_type, &shape))
 }

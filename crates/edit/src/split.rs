@@ -5,16 +5,15 @@ use std::ops::Range;
 
 use coremill_io::unknown_name;
 use coremill_mil::ir::{
-    Binding, BlockId, Constant, Definition, Function, Op, OpId, Opset, Program, TensorType, Type,
-    Value, ValueId,
+    Binding, Constant, Definition, Function, FunctionCopy, Op, OpId, Opset, Program, TensorType,
+    Type, Value, ValueId,
 };
-use coremill_mil::model::{
-    ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model, ModelDescription,
-};
+use coremill_mil::model::{FeatureDescription, FeatureType, Model, ModelDescription};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use crate::error::Error;
+use crate::outputs::array_type;
 
 /// The steps of a function: its operations in order, without constants, which every piece copies for itself.
 ///
@@ -187,7 +186,7 @@ impl Steps {
         }
         let constants = self.constants(range.clone());
         let within: HashSet<OpId> = self.steps[range.clone()].iter().copied().collect();
-        copy.ops(whole.body, &|op| constants.contains(&op) || within.contains(&op));
+        copy.ops(&|op| constants.contains(&op) || within.contains(&op))?;
         let mut outputs: Vec<ValueId> = (self.producers.iter())
             .filter(|(value, step)| range.contains(*step) && used_later.contains(*value))
             .map(|(&value, _)| value)
@@ -294,12 +293,7 @@ fn feature(value: &Value, known: &[FeatureDescription]) -> FeatureDescription {
     if let Some(known) = known.iter().find(|known| known.name == value.name) {
         return known.clone();
     }
-    let array = value.ty.as_tensor().and_then(|tensor| {
-        let sizes = tensor.known_shape()?.into_iter().map(i64::try_from);
-        let shape: Vec<i64> = sizes.collect::<Result<_, _>>().ok()?;
-        Some(ArrayType::fixed(ArrayDataType::from_dtype(tensor.dtype)?, &shape))
-    });
-    let ty = array.map_or(FeatureType::Unspecified, FeatureType::MultiArray);
+    let ty = value.ty.as_tensor().map_or(FeatureType::Unspecified, array_type);
     FeatureDescription::new(&value.name, ty)
 }
 
@@ -334,7 +328,7 @@ fn passed(function: &Function, value: ValueId) -> Result<TensorType, Error> {
 struct Copy<'f> {
     whole: &'f Function,
     function: Function,
-    values: HashMap<ValueId, ValueId>,
+    copied: FunctionCopy<'f>,
     names: HashSet<String>,
 }
 
@@ -344,7 +338,7 @@ impl<'f> Copy<'f> {
         Copy {
             whole,
             function: Function::new(whole.name.clone(), whole.opset),
-            values: HashMap::new(),
+            copied: FunctionCopy::new(whole),
             names: names.map(|value| value.name.clone()).collect(),
         }
     }
@@ -361,7 +355,7 @@ impl<'f> Copy<'f> {
 
     fn input(&mut self, value: ValueId, name: &str, ty: Type) -> ValueId {
         let input = self.function.add_input(self.function.body, name, ty);
-        self.values.insert(value, input);
+        self.copied.insert(value, input);
         input
     }
 
@@ -371,12 +365,12 @@ impl<'f> Copy<'f> {
         let input = self.input(value, &given.name, Type::Tensor(passed));
         let Some(wanted) = given.ty.as_tensor() else { return };
         let converted = self.converted(input, wanted, &format!("{}_given", given.name));
-        self.values.insert(value, converted);
+        self.copied.insert(value, converted);
     }
 
     /// A value for a later piece, converted to a type that can be passed. It keeps its name.
     fn outgoing(&mut self, value: ValueId, passed: &TensorType) {
-        let Some(&inner) = self.values.get(&value) else { return };
+        let Ok(inner) = self.copied.value(value) else { return };
         let name = self.whole.value(value).name.clone();
         let converted = self.converted(inner, passed, &format!("{name}_passed"));
         if converted != inner {
@@ -389,7 +383,7 @@ impl<'f> Copy<'f> {
     }
 
     fn output(&mut self, value: ValueId) {
-        let Some(&inner) = self.values.get(&value) else { return };
+        let Ok(inner) = self.copied.value(value) else { return };
         let body = self.function.body;
         self.function.block_mut(body).outputs.push(inner);
     }
@@ -435,43 +429,17 @@ impl<'f> Copy<'f> {
     }
 
     /// Copies the chosen operations of the body.
-    fn ops(&mut self, from: BlockId, chosen: &dyn Fn(OpId) -> bool) {
-        let to = self.function.body;
-        let whole = self.whole;
-        self.function.block_mut(to).attributes = whole.block(from).attributes.clone();
-        for &op in whole.block(from).ops.iter().filter(|&&op| chosen(op)) {
-            self.copy_op(op, to);
+    fn ops(&mut self, chosen: &dyn Fn(OpId) -> bool) -> Result<(), Error> {
+        let (whole, to) = (self.whole, self.function.body);
+        let body = whole.block(whole.body);
+        self.function.block_mut(to).attributes = body.attributes.clone();
+        let mut name = |value: ValueId| whole.value(value).name.clone();
+        for &op in body.ops.iter().filter(|&&op| chosen(op)) {
+            self.copied.op(op, &mut self.function, to, &mut name).map_err(|missing| {
+                let name = &whole.value(missing.0).name;
+                Error::of_type(format!("`{name}` is used before it is computed"))
+            })?;
         }
-    }
-
-    fn copy_op(&mut self, id: OpId, to: BlockId) {
-        let whole = self.whole;
-        let source = whole.op(id);
-        let mut op = Op { blocks: Vec::new(), ..source.clone() };
-        for binding in op.inputs.iter_mut().flat_map(|input| &mut input.bindings) {
-            if let Binding::Value(value) = binding {
-                *value = self.values[value];
-            }
-        }
-        for &inner in &source.blocks {
-            let block = self.function.add_block();
-            op.blocks.push(block);
-            self.function.block_mut(block).attributes = whole.block(inner).attributes.clone();
-            for &input in &whole.block(inner).inputs {
-                let value = whole.value(input);
-                let added = self.function.add_input(block, value.name.clone(), value.ty.clone());
-                self.values.insert(input, added);
-            }
-            for &op in &whole.block(inner).ops {
-                self.copy_op(op, block);
-            }
-            let outputs = whole.block(inner).outputs.iter().map(|output| self.values[output]);
-            self.function.block_mut(block).outputs = outputs.collect();
-        }
-        let typed =
-            |&output: &ValueId| (whole.value(output).name.clone(), whole.value(output).ty.clone());
-        let added = self.function.add_op(to, op, source.outputs.iter().map(typed));
-        let added = self.function.op(added).outputs.clone();
-        self.values.extend(source.outputs.iter().copied().zip(added));
+        Ok(())
     }
 }

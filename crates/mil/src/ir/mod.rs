@@ -9,11 +9,13 @@
 //! [`Symbol`]s, so that it can determine whether two unknown dimensions are equal.
 
 mod constant;
+mod copy;
 mod dim;
 mod program;
 mod types;
 
 pub use constant::{Constant, ConstantData, Weight, WeightPlace};
+pub use copy::{FunctionCopy, MissingValue};
 pub use dim::{Dim, Expr, Symbol};
 pub use program::{
     Attributes, Binding, Block, BlockId, Definition, Function, Input, Name, Op, OpId, Operator,

@@ -5,7 +5,7 @@ use coremill_tensor::DType;
 
 use super::{Pipeline, Stage};
 use coremill_mil::ir::{
-    Binding, BlockId, Constant, Function, Input, Op, Program, TensorType, Type, ValueId,
+    Binding, Constant, Function, FunctionCopy, Input, Op, Program, TensorType, Type, ValueId,
 };
 use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
@@ -50,12 +50,11 @@ fn link_stages(pipeline: Pipeline) -> Result<Model, String> {
     let mut linker = Linker {
         function: Function::new("main", opset),
         features: HashMap::new(),
-        names: HashSet::new(),
-        counts: HashMap::new(),
+        names: Names::default(),
     };
     let named: HashSet<&str> =
         pipeline.description.outputs.iter().map(|output| output.name.as_str()).collect();
-    linker.names.extend(named.iter().map(|&name| name.to_owned()));
+    linker.names.used.extend(named.iter().map(|&name| name.to_owned()));
     for input in &pipeline.description.inputs {
         if named.contains(input.name.as_str()) {
             return Err(format!("the pipeline has both an input and an output `{}`", input.name));
@@ -63,7 +62,7 @@ fn link_stages(pipeline: Pipeline) -> Result<Model, String> {
         let ty = input_type(&pipeline, input)?;
         let body = linker.function.body;
         let value = linker.function.add_input(body, input.name.clone(), ty);
-        linker.names.insert(input.name.clone());
+        linker.names.used.insert(input.name.clone());
         let feature = Feature { value, ty: input.ty.clone(), is_computed: false };
         linker.features.insert(input.name.clone(), feature);
     }
@@ -105,10 +104,28 @@ struct Feature {
 struct Linker {
     function: Function,
     features: HashMap<String, Feature>,
+    names: Names,
+}
+
+#[derive(Default)]
+struct Names {
     /// Names in use, including the names of the pipeline's outputs.
-    names: HashSet<String>,
+    used: HashSet<String>,
     /// The last numeric suffix for each name that several values would have.
     counts: HashMap<String, u32>,
+}
+
+impl Names {
+    /// Reserves an unused name.
+    fn unique(&mut self, name: &str) -> String {
+        let mut candidate = name.to_owned();
+        while !self.used.insert(candidate.clone()) {
+            let count = self.counts.entry(name.to_owned()).or_default();
+            *count += 1;
+            candidate = format!("{name}_{count}");
+        }
+        candidate
+    }
 }
 
 impl Linker {
@@ -127,7 +144,7 @@ impl Linker {
         if let Some(state) = signature.states.first() {
             return Err(format!("has a state, `{}`; stages of pipelines have none", state.name));
         }
-        let mut values = HashMap::new();
+        let mut copy = FunctionCopy::new(source);
         for &input in source.inputs() {
             let wanted = source.value(input);
             let Some(feature) = self.features.get(&wanted.name) else {
@@ -141,18 +158,27 @@ impl Linker {
                 Some(taken) if is_computed => self.as_image(value, &described, taken)?,
                 _ => value,
             };
-            values.insert(input, self.converted(value, &wanted.ty, &wanted.name)?);
+            copy.insert(input, self.converted(value, &wanted.ty, &wanted.name)?);
         }
         let kept: HashSet<ValueId> = (source.outputs().iter().copied())
             .filter(|&output| keeps(&source.value(output).name))
             .collect();
         let body = self.function.body;
-        let mut copy = Copy { source, stage: stage_name, kept, values };
-        copy.block(self, source.body, body)?;
+        let names = &mut self.names;
+        let mut name = |value: ValueId| {
+            let name = &source.value(value).name;
+            if kept.contains(&value) || names.used.insert(name.clone()) {
+                return name.clone();
+            }
+            names.unique(&format!("{stage_name}_{name}"))
+        };
+        copy.block(source.body, &mut self.function, body, &mut name).map_err(|missing| {
+            format!("uses `{}` before it is computed", source.value(missing.0).name)
+        })?;
         for &output in source.outputs() {
             let name = &source.value(output).name;
             let ty = signature.output(name).map_or(FeatureType::Unspecified, |f| f.ty.clone());
-            let Some(&value) = copy.values.get(&output) else {
+            let Ok(value) = copy.value(output) else {
                 return Err(format!("declares the output `{name}`, which it does not compute"));
             };
             self.features.insert(name.clone(), Feature { value, ty, is_computed: true });
@@ -243,84 +269,10 @@ impl Linker {
         op.inputs.sort_by(|left, right| left.name.cmp(&right.name));
         let ty = ty.unwrap_or_else(|| self.function.value(value).ty.clone());
         let name = format!("{}_{}", self.function.value(value).name, kind.name());
-        let name = self.unique(&name);
+        let name = self.names.unique(&name);
         let body = self.function.body;
         let op = self.function.add_op(body, op, [(name, ty)]);
         self.function.op(op).outputs.first().copied().ok_or_else(|| "gives nothing".to_owned())
-    }
-
-    /// Reserves an unused name.
-    fn unique(&mut self, name: &str) -> String {
-        let mut candidate = name.to_owned();
-        while !self.names.insert(candidate.clone()) {
-            let count = self.counts.entry(name.to_owned()).or_default();
-            *count += 1;
-            candidate = format!("{name}_{count}");
-        }
-        candidate
-    }
-}
-
-/// The operations of a stage while they are copied to the linked function.
-struct Copy<'s> {
-    source: &'s Function,
-    stage: &'s str,
-    /// Outputs that keep their names.
-    kept: HashSet<ValueId>,
-    /// Maps values of the stage to values of the linked function.
-    values: HashMap<ValueId, ValueId>,
-}
-
-impl Copy<'_> {
-    fn block(&mut self, linker: &mut Linker, from: BlockId, to: BlockId) -> Result<(), String> {
-        let block = self.source.block(from);
-        linker.function.block_mut(to).attributes = block.attributes.clone();
-        for &id in &block.ops {
-            let source = self.source.op(id);
-            let mut op = Op { blocks: Vec::new(), ..source.clone() };
-            for input in &mut op.inputs {
-                for binding in &mut input.bindings {
-                    if let Binding::Value(value) = binding {
-                        *value = self.value(*value)?;
-                    }
-                }
-            }
-            for &inner in &source.blocks {
-                let block = linker.function.add_block();
-                op.blocks.push(block);
-                for &input in &self.source.block(inner).inputs {
-                    let name = self.name(linker, input);
-                    let ty = self.source.value(input).ty.clone();
-                    let value = linker.function.add_input(block, name, ty);
-                    self.values.insert(input, value);
-                }
-                self.block(linker, inner, block)?;
-            }
-            let outputs: Vec<_> = (source.outputs.iter())
-                .map(|&output| (self.name(linker, output), self.source.value(output).ty.clone()))
-                .collect();
-            let added = linker.function.add_op(to, op, outputs);
-            let added = linker.function.op(added).outputs.iter().copied();
-            self.values.extend(source.outputs.iter().copied().zip(added));
-        }
-        let outputs: Result<Vec<_>, _> =
-            block.outputs.iter().map(|&output| self.value(output)).collect();
-        linker.function.block_mut(to).outputs = outputs?;
-        Ok(())
-    }
-
-    fn value(&self, value: ValueId) -> Result<ValueId, String> {
-        self.values.get(&value).copied().ok_or_else(|| {
-            format!("uses `{}` before it is computed", self.source.value(value).name)
-        })
-    }
-
-    fn name(&self, linker: &mut Linker, value: ValueId) -> String {
-        let name = &self.source.value(value).name;
-        if self.kept.contains(&value) || linker.names.insert(name.clone()) {
-            return name.clone();
-        }
-        linker.unique(&format!("{}_{name}", self.stage))
     }
 }
 
