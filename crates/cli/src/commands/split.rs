@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use coremill::edit::Steps;
 use coremill::mil::pipeline::{Pipeline, Stage};
 use coremill::session::{self, RunOptions};
-use coremill::{Model, OpenedModel, SaveOptions, quantity};
+use coremill::{Model, OpenedModel, SaveOptions, Verified, quantity};
 use coremill_engine::{Array, Numerics, Outputs, Value};
 use serde::Serialize;
 
@@ -81,10 +81,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let pieces = steps.pieces(&ranges).map_err(|error| super::failure(&error))?;
     let pieces: Vec<OpenedModel> =
         pieces.into_iter().map(|model| OpenedModel::made(model, output)).collect();
+    let verified = pieces.iter().map(super::verify).collect::<Result<Vec<_>, _>>()?;
     if !args.no_verify {
-        compare(&OpenedModel::made(steps.whole().clone(), output), &pieces)?;
+        let whole = OpenedModel::made(steps.whole().clone(), output);
+        compare(&super::verify(&whole)?, &verified)?;
     }
-    let names = save(output, &steps, &pieces, args.sync)?;
+    let names = save(output, &steps, &verified, args.sync)?;
     let pieces: Vec<Piece> = names
         .into_iter()
         .zip(&ranges)
@@ -126,7 +128,7 @@ fn described(name: String, range: &Range<usize>, model: &Model) -> Piece {
 fn save(
     output: &Path,
     steps: &Steps,
-    pieces: &[OpenedModel],
+    pieces: &[Verified<'_>],
     durable: bool,
 ) -> Result<Vec<String>, Failure> {
     let options = SaveOptions { durable };
@@ -134,9 +136,6 @@ fn save(
     let is_pipeline =
         output.extension().is_some_and(|found| found == "mlpackage" || found == "mlmodelc");
     if is_pipeline {
-        for piece in pieces {
-            super::verify(piece)?;
-        }
         let whole = &steps.whole().description;
         if let Some(state) = whole.states.first() {
             let message = format!("a pipeline cannot hold the state `{}`", state.name);
@@ -144,7 +143,7 @@ fn save(
         }
         let stages = names.iter().zip(pieces);
         let stages: Vec<Stage> = stages
-            .map(|(name, piece)| Stage { name: name.clone(), model: piece.model.clone() })
+            .map(|(name, piece)| Stage { name: name.clone(), model: piece.model().clone() })
             .collect();
         let version = stages.iter().map(|stage| stage.model.specification_version).max();
         let pipeline = Pipeline {
@@ -162,15 +161,14 @@ fn save(
     let mut paths = Vec::new();
     for (name, piece) in names.iter().zip(pieces) {
         let path = output.join(format!("{name}.mlpackage"));
-        let verified = super::verify(piece)?;
-        coremill::save(&path, &verified, &options).map_err(|error| super::failure(&error))?;
+        coremill::save(&path, piece, &options).map_err(|error| super::failure(&error))?;
         paths.push(path.display().to_string());
     }
     Ok(paths)
 }
 
 /// Runs the whole model and the pieces on the same inputs; fails unless they compute the same bits.
-fn compare(whole: &OpenedModel, pieces: &[OpenedModel]) -> Result<(), Failure> {
+fn compare(whole: &Verified<'_>, pieces: &[Verified<'_>]) -> Result<(), Failure> {
     let options = RunOptions { numerics: Numerics::Rounded, ..RunOptions::default() };
     let mut passed: HashMap<String, Array> = HashMap::new();
     let expected = outputs(whole, &options, &mut passed)?;
@@ -193,14 +191,13 @@ fn compare(whole: &OpenedModel, pieces: &[OpenedModel]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs a model on known inputs, and on random ones that become known.
+/// Runs a model on inputs from `known`. Adds random elements for missing inputs.
 fn outputs(
-    opened: &OpenedModel,
+    model: &Verified<'_>,
     options: &RunOptions,
     known: &mut HashMap<String, Array>,
 ) -> Result<Outputs, Failure> {
-    let verified = super::verify(opened)?;
-    let executable = session::load(&verified, options).map_err(|error| super::failure(&error))?;
+    let executable = session::load(model, options).map_err(|error| super::failure(&error))?;
     let mut session = executable.default_session().map_err(|error| super::failure(&error))?;
     let specs = session.inputs().to_vec();
     let given =
