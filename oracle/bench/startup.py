@@ -5,8 +5,9 @@
 `MODELS` is a folder that `python -m oracle.bench.models --out MODELS` wrote; `cargo xtask bench startup` builds the Python module
 and runs this. Each measurement is a process of its own, ours and onnxruntime's alternately; it loads a model, runs it, and notes
 the time since the load began after each run: processor time for one thread, which other processes hardly affect, and else
-wall-clock time. The medians over the rounds count. The steady state is the median of the second half of the runs. Exits with 1 if a run other than the first takes more than `SLOWEST` times the steady state, or if the
-cumulative time after any run is not below onnxruntime's.
+wall-clock time. The medians over the rounds count. The steady state is the median of the second half of the runs. Exits with 1 if
+a run other than the first takes more than `SLOWEST` times the steady state, or if the cumulative time after any run is not below
+onnxruntime's.
 """
 
 import argparse
@@ -26,13 +27,18 @@ SLOWEST = 1.3
 PEERS = ("coremill", "onnxruntime")
 
 
-def marks(peer: str, folder: Path, name: str, threads: int, runs: int) -> list[float]:
-    """Milliseconds from the start of loading to the end of each run, without imports and inputs."""
-    clock = time.process_time if threads == 1 else time.perf_counter
+def inputs_of(folder: Path, name: str) -> dict[str, Any]:
+    """The recorded inputs of a model."""
     import numpy
 
     with numpy.load(folder / f"{name}.inputs.npz") as arrays:
-        inputs = dict(arrays)
+        return dict(arrays)
+
+
+def marks(peer: str, folder: Path, name: str, threads: int, runs: int) -> list[float]:
+    """Milliseconds from the start of loading to the end of each run, without imports and inputs."""
+    clock = time.process_time if threads == 1 else time.perf_counter
+    inputs = inputs_of(folder, name)
     run: Any
     if peer == "coremill":
         import coremill

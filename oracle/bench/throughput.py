@@ -17,19 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy
-
 import coremill
 from oracle.bench.dropin import processor
+from oracle.bench.startup import inputs_of
 
 #: Minimum throughput of two threads on two processors, relative to one.
 PROMISE = 1.7
-
-
-def inputs_of(folder: Path, name: str) -> dict[str, Any]:
-    """The recorded inputs of a model."""
-    with numpy.load(folder / f"{name}.inputs.npz") as arrays:
-        return dict(arrays)
 
 
 def count_until(session: Any, inputs: dict[str, Any], end: float) -> int:

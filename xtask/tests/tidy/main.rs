@@ -79,10 +79,9 @@ fn crates_depend_on_what_the_architecture_says() {
 fn every_dependency_has_its_reason() {
     let reasons = read(&root().join("docs/dependencies.md"));
     let manifest = read(&root().join("Cargo.toml"));
-    let dependencies =
-        manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
-    let dependencies = dependencies.take_while(|line| !line.starts_with('['));
-    for line in dependencies.filter(|line| !line.is_empty() && !line.contains("path = ")) {
+    for line in
+        section(&manifest, "[workspace.dependencies]").filter(|line| !line.contains("path = "))
+    {
         let name = line.split('=').next().expect("a name").trim();
         assert!(
             reasons.contains(&format!("`{name}`")),
@@ -290,8 +289,8 @@ fn libraries_name_no_flags() {
     });
 }
 
-/// The workspace `standin` declares the crates that call Core ML again, with stand-ins. A dependency that only the crate
-/// itself has would be missed first by the tests for Apple's systems.
+/// The workspace `standin` has its own manifests for the crates that call Core ML. Without this test, only the tests for
+/// Apple's systems would find a missing dependency.
 #[test]
 fn stand_ins_have_the_dependencies_of_their_crates() {
     let mut missing = Vec::new();
@@ -311,14 +310,15 @@ fn stand_ins_have_the_dependencies_of_their_crates() {
 
 /// The dependencies that a manifest declares, and whether they are optional.
 fn dependencies(manifest: &str) -> Vec<(&str, bool)> {
-    let lines = manifest.lines().skip_while(|line| line.trim() != "[dependencies]").skip(1);
-    lines
-        .take_while(|line| !line.starts_with('['))
-        .filter_map(|line| {
-            let name = line.split(['.', ' ', '=']).next().filter(|name| !name.is_empty())?;
-            (!name.starts_with('#')).then(|| (name, line.contains("optional = true")))
-        })
-        .collect()
+    let lines = section(manifest, "[dependencies]").filter(|line| !line.starts_with('#'));
+    let named = lines.filter_map(|line| Some((line.split(['.', ' ', '=']).next()?, line)));
+    named.map(|(name, line)| (name, line.contains("optional = true"))).collect()
+}
+
+/// The lines of a manifest's section.
+fn section<'m>(manifest: &'m str, title: &str) -> impl Iterator<Item = &'m str> {
+    let lines = manifest.lines().skip_while(move |line| *line != title).skip(1);
+    lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.is_empty())
 }
 
 #[test]

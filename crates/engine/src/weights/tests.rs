@@ -200,6 +200,14 @@ impl Chains {
         self.add(op, DType::Fp16, shape)
     }
 
+    /// Codes of five bits: odd numbers with a sign of their own, halved.
+    fn five_bits(&mut self, shape: &[u64]) -> Binding {
+        let odd: Vec<i8> = (0..16).map(|at| 2 * at + 1).collect();
+        let odd = self.table(DType::UInt4, shape, &odd);
+        let signs = self.floats(shape, [-0.5, 0.5]);
+        self.scaled(shape, odd, signs, None)
+    }
+
     fn scaled(
         &mut self,
         shape: &[u64],
@@ -249,10 +257,7 @@ fn nested_weights_are_read_by_kernels() {
                 it.scaled(&whole, products, ones, Some(offset))
             }),
             ("five bits", |it, whole, groups, _| {
-                let odd: Vec<i8> = (0..16).map(|at| 2 * at + 1).collect();
-                let odd = it.table(DType::UInt4, &whole, &odd);
-                let signs = it.floats(&whole, [-0.5, 0.5]);
-                let data = it.scaled(&whole, odd, signs, None);
+                let data = it.five_bits(&whole);
                 let (scale, shift) =
                     (it.stated(DType::Fp16, &groups), it.floats(&groups, [-15.5; 2]));
                 let products = it.scaled(&whole, data, scale, Some(shift));
@@ -261,10 +266,7 @@ fn nested_weights_are_read_by_kernels() {
                 it.scaled(&whole, products, ones, Some(offset))
             }),
             ("five bits without offsets", |it, whole, groups, _| {
-                let odd: Vec<i8> = (0..16).map(|at| 2 * at + 1).collect();
-                let odd = it.table(DType::UInt4, &whole, &odd);
-                let signs = it.floats(&whole, [-0.5, 0.5]);
-                let data = it.scaled(&whole, odd, signs, None);
+                let data = it.five_bits(&whole);
                 let (scale, shift) =
                     (it.stated(DType::Fp16, &groups), it.floats(&groups, [0.5; 2]));
                 it.scaled(&whole, data, scale, Some(shift))
