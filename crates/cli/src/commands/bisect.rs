@@ -13,7 +13,7 @@ const PLACE: &str = "{}";
 
 /// Find the operation from which on a command fails
 ///
-/// Writes the first half of the model, runs the command on it, and halves again what remains, until one operation is left.
+/// A binary search: each trial model has the first operations of the model, and the command runs on it.
 /// The outputs of such a model are the values that the rest of the model uses. A command fails if its exit code is not 0.
 #[derive(clap::Args)]
 #[command(
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// The command; `{}` stands for the path of the model to try, which is the last argument by default
+    /// The command; `{}` is replaced by the path of the trial model, which is the last argument by default
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<String>,
 }
@@ -45,7 +45,7 @@ struct Report<'a> {
     name: &'a str,
     operation: usize,
     operations: usize,
-    /// Operations before this one that could not be told apart, because the model cannot be cut between them.
+    /// Number of operations before this one that may be at fault too, because the model cannot be cut between them.
     also: usize,
 }
 

@@ -188,7 +188,7 @@ codes! {
     Error FeatureUnknown "feature-unknown":
         "the description has an input, output or state that the function lacks",
         "Core ML binds features by name",
-        "remove the feature, or give it the name of the value in the program";
+        "remove the feature, or rename it to the value in the program";
     Error FeatureDuplicate "feature-duplicate":
         "two features of a function have the same name",
         "Core ML binds features by name",
