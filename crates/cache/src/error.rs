@@ -1,17 +1,14 @@
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Error of a cache.
-#[derive(Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// Error of a cache.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 /// Category of an [`Error`].
@@ -35,7 +32,7 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, detail: ErrorDetail::new(message) }
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: io::Error) -> Error {
@@ -56,34 +53,7 @@ impl Error {
         });
         let kind = if is_full { ErrorKind::Full } else { kind };
         let detail = ErrorDetail { source: Some(Arc::from(source)), ..ErrorDetail::new(message) };
-        let failed = Error { kind, detail };
+        let failed = Error::from_detail(kind, detail);
         if is_full { failed.with_hint(FREE_SPACE) } else { failed }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
     }
 }

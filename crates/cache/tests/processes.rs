@@ -270,7 +270,10 @@ fn a_full_disk_is_an_error_and_no_damage() {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "it cannot go on for ever");
-    assert!(errors.contains("stored: Error"), "an error of the cache ended it: {errors}");
+    assert!(
+        errors.contains("stored: ") && errors.contains(": cannot "),
+        "an error of the cache ended it: {errors}"
+    );
     let reported = said.lines().filter_map(|line| line.rsplit_once("stored ")?.1.parse().ok());
     let reported: Vec<u64> = reported.chain([1]).collect();
     println!("{} entries were stored before the disk was full", reported.len());

@@ -1,14 +1,12 @@
 //! Errors of compression, and reasons why weights stay uncompressed.
 
-use std::{fmt, io};
+use std::io;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of compressing weights.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// Error of compressing weights.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 /// Category of an [`Error`].
@@ -23,46 +21,11 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn option(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::Option, detail: ErrorDetail::new(message) }
+        Error::from_detail(ErrorKind::Option, ErrorDetail::new(message))
     }
 
     pub(crate) fn model(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::Model, detail: ErrorDetail::new(message) }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
-        self
-    }
-
-    pub(crate) fn with_source(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        self.detail = self.detail.with_source(source);
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
+        Error::from_detail(ErrorKind::Model, ErrorDetail::new(message))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::Path;
 
-use coremill_io::{ErrorDetail, printable};
+use coremill_io::{ErrorDetail, opaque_error, printable};
 use coremill_mil::{model, text, verify};
 use coremill_mlpackage::package;
 
@@ -32,64 +32,28 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Error type of this crate. Errors of its parts convert to it with `?`.
-///
-/// ```
-/// use coremill::ErrorKind;
-///
-/// let error = coremill::open("missing.mlpackage").unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::File);
-/// assert!(error.to_string().contains("missing.mlpackage"));
-///
-/// // Errors of graphs, programs and runs become this one.
-/// fn weight() -> Result<coremill::graph::Param, coremill::Error> {
-///     Ok(coremill::graph::Param::floats([2], &[1.0])?)
-/// }
-/// assert_eq!(weight().unwrap_err().kind(), ErrorKind::Graph);
-/// ```
-#[derive(Clone, Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    /// The location is the message with an excerpt of the text.
-    detail: ErrorDetail<Option<String>>,
+opaque_error! {
+    /// Error type of this crate. Errors of its parts convert to it with `?`.
+    ///
+    /// ```
+    /// use coremill::ErrorKind;
+    ///
+    /// let error = coremill::open("missing.mlpackage").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::File);
+    /// assert!(error.to_string().contains("missing.mlpackage"));
+    ///
+    /// // Errors of graphs, programs and runs become this one.
+    /// fn weight() -> Result<coremill::graph::Param, coremill::Error> {
+    ///     Ok(coremill::graph::Param::floats([2], &[1.0])?)
+    /// }
+    /// assert_eq!(weight().unwrap_err().kind(), ErrorKind::Graph);
+    /// ```
+    pub struct Error(pub(crate) ErrorKind, Option<String>);
 }
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
-    }
-
-    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Error {
-        self.kind = kind;
-        self
-    }
-
-    pub(crate) fn with_source(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        self.detail = self.detail.with_source(source);
-        self
-    }
-
-    /// Wraps an error of another crate, with its message and hint.
-    fn from_source(
-        kind: ErrorKind,
-        hint: Option<String>,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        Error { kind, detail: ErrorDetail::of_source(source, hint) }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(printable(&hint.into()));
-        self
-    }
-
-    /// Copies the hint of another error, if any.
-    pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
-        self.detail = self.detail.with_hint_of(hint);
-        self
+        Error::from_detail(ErrorKind::default(), ErrorDetail::new(message))
     }
 
     pub(crate) fn of_package(path: &Path, error: &package::Error) -> Error {
@@ -123,33 +87,23 @@ impl Error {
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::of_io(action, path, error))
     }
 
     /// The path does not exist.
     pub(crate) fn missing(path: &Path) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::not_found(path))
     }
 
     /// The directory of an output file does not exist.
     pub(crate) fn missing_directory(path: &Path) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::directory_not_found(path) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::directory_not_found(path))
     }
 
     /// Adds the path of a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.detail = self.detail.within(path);
+        self.detail = Box::new(self.detail.within(path));
         self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
     }
 
     /// For syntax errors: the message, an excerpt with the position marked, and the hint.
@@ -162,12 +116,6 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Messages may contain names from untrusted files.
         f.write_str(&printable(&self.detail.message))
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
     }
 }
 

@@ -2,16 +2,11 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of Core ML, or of using it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// Error of Core ML, or of using it.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 /// Category of an [`Error`].
@@ -42,16 +37,11 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn input(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Input, message)
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.detail = self.0.detail.with_hint(hint);
-        self
     }
 
     /// Error for a file system operation.
@@ -61,29 +51,7 @@ impl Error {
 
     /// Prefixes the message with `place`.
     pub(crate) fn within(mut self, place: impl fmt::Display) -> Error {
-        self.0.detail.message = format!("{place}: {}", self.0.detail.message);
+        self.detail.message = format!("{place}: {}", self.detail.message);
         self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.detail.hint()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.detail.source()
     }
 }

@@ -1,6 +1,4 @@
-use std::fmt;
-
-use coremill_io::{ErrorDetail, printable};
+use coremill_io::{ErrorDetail, opaque_error};
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,16 +12,14 @@ pub enum ErrorKind {
     Option,
 }
 
-/// An error of editing a model.
-#[derive(Clone, Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// An error of editing a model.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 impl Error {
     fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, detail: ErrorDetail::new(message) }
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn name(message: impl Into<String>) -> Error {
@@ -36,32 +32,5 @@ impl Error {
 
     pub(crate) fn option(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Option, message)
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&printable(&self.detail.message))
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
     }
 }

@@ -1,15 +1,10 @@
 use std::fmt;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of loading or running a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    kind: ErrorKind,
-    detail: ErrorDetail<Option<Operation>>,
+opaque_error! {
+    /// Error of loading or running a program.
+    pub struct Error(pub(crate) ErrorKind, Option<Operation>);
 }
 
 /// Category of an [`Error`].
@@ -37,63 +32,38 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind: ErrorKind::Run, detail: ErrorDetail::new(message) }))
+        Error::from_detail(ErrorKind::Run, ErrorDetail::new(message))
     }
 
     /// A run would exceed a limit.
     pub(crate) fn limit(message: impl Into<String>) -> Error {
-        let mut error = Error::new(message);
-        error.0.kind = ErrorKind::Limit;
-        error
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.detail = self.0.detail.with_hint(hint);
-        self
-    }
-
-    pub(crate) fn with_source(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        self.0.detail = self.0.detail.with_source(source);
-        self
+        Error::new(message).with_kind(ErrorKind::Limit)
     }
 
     /// Sets the failing operation, unless one is set: its type and the name of its first output.
     pub(crate) fn of_operation(mut self, operation: &str, value: &str) -> Error {
         let found = || Operation { operation: operation.to_owned(), value: value.to_owned() };
-        self.0.detail.location.get_or_insert_with(found);
+        self.detail.location.get_or_insert_with(found);
         self
     }
 
     /// Marks the caller's input as the cause.
     pub(crate) fn of_input(mut self) -> Error {
-        self.0.kind = ErrorKind::Input;
+        self.kind = ErrorKind::Input;
         self
     }
 
     /// Marks the model as the cause, unless a limit was reached.
     pub(crate) fn of_load(mut self) -> Error {
-        if self.0.kind == ErrorKind::Run {
-            self.0.kind = ErrorKind::Load;
+        if self.kind == ErrorKind::Run {
+            self.kind = ErrorKind::Load;
         }
         self
     }
 
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.detail.hint()
-    }
-
     /// The failing operation: its type and the name of its first output.
     pub fn operation(&self) -> Option<(&str, &str)> {
-        self.0.detail.location.as_ref().map(|found| (&*found.operation, &*found.value))
+        self.detail.location.as_ref().map(|found| (&*found.operation, &*found.value))
     }
 }
 
@@ -102,13 +72,7 @@ impl fmt::Display for Error {
         if let Some((operation, value)) = self.operation() {
             write!(f, "`{operation}` of `{value}`: ")?;
         }
-        self.0.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.detail.source()
+        self.detail.fmt(f)
     }
 }
 

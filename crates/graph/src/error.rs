@@ -1,7 +1,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +25,13 @@ pub enum ErrorKind {
     File,
 }
 
-/// Error of compiling or running a graph.
-#[derive(Clone, Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail<Vec<BuildError>>,
+opaque_error! {
+    /// Error of compiling or running a graph.
+    pub struct Error(pub(crate) ErrorKind, Vec<BuildError>);
 }
 
 /// An error in a graph, with its line of Rust code.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuildError {
     /// Description of the error.
@@ -48,7 +46,7 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, detail: ErrorDetail::new(message) }
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     /// Returns an error for code that builds graphs from other sources.
@@ -60,40 +58,7 @@ impl Error {
         let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         let hint = mistakes.iter().find_map(|mistake| mistake.hint.clone());
         let detail = ErrorDetail { location: mistakes, hint, ..ErrorDetail::new(lines.join("\n")) };
-        Error { kind: ErrorKind::Graph, detail }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
-        self
-    }
-
-    pub(crate) fn with_source(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        self.detail = self.detail.with_source(source);
-        self
-    }
-
-    /// Returns an error with the message and the hint of its source.
-    pub(crate) fn of(
-        kind: ErrorKind,
-        hint: Option<String>,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        let detail = ErrorDetail { hint, ..ErrorDetail::new(source.to_string()) };
-        Error { kind, detail: detail.with_source(source) }
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
+        Error::from_detail(ErrorKind::Graph, detail)
     }
 
     /// All errors in the graph, in the order in which it was built.
@@ -108,7 +73,7 @@ impl From<coremill_engine::Error> for Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -121,7 +86,7 @@ impl From<coremill_session::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::File,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -134,12 +99,6 @@ impl fmt::Display for BuildError {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
     }
 }
 

@@ -286,7 +286,7 @@ impl Executable {
         verified(model)?;
         coremill_delegate::program(model, options).map_err(|error| {
             let hint = error.hint().map(str::to_owned);
-            Error::of(ErrorKind::Options, hint, error)
+            Error::from_source(ErrorKind::Options, hint, error)
         })
     }
 
@@ -296,7 +296,7 @@ impl Executable {
         if path.extension().is_some_and(|extension| extension == "pte") {
             let program = self.to_program(&ProgramOptions::default())?;
             let written = coremill_pte::write(path, &program, &Default::default());
-            return written.map_err(|error| Error::of(ErrorKind::File, None, error));
+            return written.map_err(|error| Error::from_source(ErrorKind::File, None, error));
         }
         let verified = verified(self.model()?)?;
         Ok(coremill_session::save(path, &verified, &SaveOptions::default())?)

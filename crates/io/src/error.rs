@@ -1,5 +1,6 @@
 //! Contents of errors, and names in messages.
 
+mod opaque;
 mod unknown;
 
 use std::error::Error as StdError;
@@ -14,8 +15,8 @@ pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsup
 
 /// Contents of an error: a message, a location, a hint and a source.
 ///
-/// Each crate wraps it in an opaque `Error` with a kind of its own. `L` is the location in the terms of that crate: an
-/// entry of an archive, an operation, an instruction.
+/// Each crate wraps it in an `Error` with a kind of its own, which [`opaque_error!`](crate::opaque_error) defines. `L` is
+/// the location in the terms of that crate: an entry of an archive, an operation, an instruction.
 ///
 /// ```
 /// use coremill_io::ErrorDetail;
@@ -70,7 +71,7 @@ impl<L: Default> ErrorDetail<L> {
 impl<L> ErrorDetail<L> {
     /// Sets the hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> ErrorDetail<L> {
-        self.hint = Some(hint.into());
+        self.hint = Some(printable(&hint.into()).into_owned());
         self
     }
 
@@ -124,16 +125,16 @@ impl<L: PartialEq> PartialEq for ErrorDetail<L> {
 
 impl<L: Eq> Eq for ErrorDetail<L> {}
 
-/// The message alone: each crate prints locations in its own way.
 impl<L: fmt::Debug> StdError for ErrorDetail<L> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         ErrorDetail::source(self)
     }
 }
 
+/// The message alone: each crate prints locations in its own way. Names from files cannot contain escape sequences.
 impl<L> fmt::Display for ErrorDetail<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&printable(&self.message))
     }
 }
 

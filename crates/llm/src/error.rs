@@ -1,6 +1,4 @@
-use std::fmt;
-
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +16,9 @@ pub enum ErrorKind {
     Run,
 }
 
-/// Error of reading, converting or running a language model.
-#[derive(Clone, Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// Error of reading, converting or running a language model.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 /// Result of this crate's functions.
@@ -30,20 +26,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, detail: ErrorDetail::new(message) }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
-        self
-    }
-
-    pub(crate) fn with_source(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        self.detail = self.detail.with_source(source);
-        self
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn io(action: &str, path: &std::path::Path, error: std::io::Error) -> Error {
@@ -51,29 +34,10 @@ impl Error {
         Error::new(ErrorKind::File, message).with_source(error)
     }
 
-    /// Wraps an error of another crate, with its message and hint.
-    pub(crate) fn of_source(
-        kind: ErrorKind,
-        hint: Option<String>,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        Error { kind, detail: ErrorDetail::of_source(source, hint) }
-    }
-
     /// Puts the path of a file before the message.
     pub(crate) fn within(mut self, path: &std::path::Path) -> Error {
-        self.detail = self.detail.within(path);
+        self.detail = Box::new(self.detail.within(path));
         self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
     }
 }
 
@@ -87,19 +51,7 @@ impl From<coremill_graph::Error> for Error {
             _ => ErrorKind::Run,
         };
         let hint = error.hint().map(str::to_owned);
-        Error { kind, detail: ErrorDetail::of_source(error, hint) }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
+        Error::from_detail(kind, ErrorDetail::of_source(error, hint))
     }
 }
 

@@ -80,14 +80,14 @@ impl LanguageModel {
             make_directory()?;
             coremill_session::save(path, &verified, &SaveOptions { durable }).map_err(|error| {
                 let hint = error.hint().map(str::to_owned);
-                Error::of_source(ErrorKind::File, hint, error)
+                Error::from_source(ErrorKind::File, hint, error)
             })?;
         } else {
             let program = self.to_program(&options)?;
             stage(&writing);
             make_directory()?;
             coremill_pte::write(path, &program, &coremill_pte::WriteOptions { durable })
-                .map_err(|error| Error::of_source(ErrorKind::File, None, error))?;
+                .map_err(|error| Error::from_source(ErrorKind::File, None, error))?;
         }
         let mut written = vec![path.clone()];
         written.extend(write_companions(directory, companions)?);

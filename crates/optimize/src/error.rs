@@ -1,7 +1,6 @@
-use std::fmt;
 use std::path::Path;
 
-use coremill_io::{ErrorDetail, printable};
+use coremill_io::{ErrorDetail, opaque_error};
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,41 +25,20 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// An error of compression, quantization or precision search.
-#[derive(Clone, Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// An error of compression, quantization or precision search.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(printable(&hint.into()));
-        self
-    }
-
-    /// Copies the hint of another error, if any.
-    pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
-        self.detail = self.detail.with_hint_of(hint);
-        self
-    }
-
-    pub(crate) fn with_source(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        self.detail = self.detail.with_source(source);
-        self
+        Error::from_detail(ErrorKind::default(), ErrorDetail::new(message))
     }
 
     /// Adds the name of an array.
     #[cfg(feature = "compiler")]
     pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.detail = self.detail.of_array(name);
+        self.detail = Box::new(self.detail.of_array(name));
         self
     }
 
@@ -74,45 +52,13 @@ impl Error {
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::of_io(action, path, error))
     }
 
     /// Adds the path of a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.detail = self.detail.within(path);
+        self.detail = Box::new(self.detail.within(path));
         self
-    }
-
-    /// Wraps an error of another crate, with its message and hint.
-    fn from_source(
-        kind: ErrorKind,
-        hint: Option<String>,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        Error { kind, detail: ErrorDetail::of_source(source, hint) }
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages may contain names from untrusted files.
-        f.write_str(&printable(&self.detail.message))
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
     }
 }
 

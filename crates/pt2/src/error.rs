@@ -1,15 +1,10 @@
 use std::fmt;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of reading an archive or preparing its program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    kind: ErrorKind,
-    detail: ErrorDetail<Location>,
+opaque_error! {
+    /// Error of reading an archive or preparing its program.
+    pub struct Error(pub ErrorKind, Location);
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +28,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     /// Returns an error for content that violates its format.
@@ -53,40 +48,29 @@ impl Error {
 
     /// Sets the entry, unless a more precise location is set.
     pub fn in_entry(mut self, entry: &str) -> Error {
-        self.0.detail.location.entry.get_or_insert_with(|| entry.to_owned());
+        self.detail.location.entry.get_or_insert_with(|| entry.to_owned());
         self
     }
 
     /// Sets the node, unless a more precise location is set.
     pub fn in_node(mut self, node: &str) -> Error {
-        self.0.detail.location.node.get_or_insert_with(|| node.to_owned());
+        self.detail.location.node.get_or_insert_with(|| node.to_owned());
         self
-    }
-
-    /// Sets the hint.
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.detail = self.0.detail.with_hint(hint);
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
     }
 
     /// The entry of the archive.
     pub fn entry(&self) -> Option<&str> {
-        self.0.detail.location.entry.as_deref()
+        self.detail.location.entry.as_deref()
     }
 
     /// The node of the graph.
     pub fn node(&self) -> Option<&str> {
-        self.0.detail.location.node.as_deref()
+        self.detail.location.node.as_deref()
     }
 
     /// Description of the fault, without its location.
     pub fn message(&self) -> &str {
-        &self.0.detail.message
+        &self.detail.message
     }
 
     /// Description of the fault, with the entry and the node.
@@ -99,11 +83,6 @@ impl Error {
             message += &format!("node `{}`: ", node.escape_debug());
         }
         message + self.message()
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.detail.hint()
     }
 }
 
@@ -120,12 +99,6 @@ impl fmt::Display for Error {
             write!(f, "; {hint}")?;
         }
         Ok(())
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.detail.source()
     }
 }
 

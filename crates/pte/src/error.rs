@@ -1,17 +1,14 @@
 use std::fmt;
 use std::io;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of reading or writing a program or a model in it.
-pub struct Error(Box<Inner>);
-
-struct Inner {
-    kind: ErrorKind,
-    detail: ErrorDetail<Location>,
+opaque_error! {
+    /// Error of reading or writing a program or a model in it.
+    pub struct Error(pub(crate) ErrorKind, Location);
 }
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 struct Location {
     offset: Option<u64>,
     /// Parts of the program, innermost first.
@@ -38,7 +35,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Error {
@@ -54,58 +51,36 @@ impl Error {
     }
 
     pub(crate) fn io(doing: impl fmt::Display, source: io::Error) -> Error {
-        let mut error = Error::new(ErrorKind::Io, format!("cannot {doing}: {source}"));
-        error.0.detail = error.0.detail.with_source(source);
-        error
+        Error::new(ErrorKind::Io, format!("cannot {doing}: {source}")).with_source(source)
     }
 
     /// Sets the byte offset, unless a more exact one is set.
     pub(crate) fn at(mut self, offset: u64) -> Error {
-        self.0.detail.location.offset.get_or_insert(offset);
+        self.detail.location.offset.get_or_insert(offset);
         self
     }
 
     /// Adds the enclosing part to the location.
     pub(crate) fn within(mut self, place: impl Into<String>) -> Error {
-        self.0.detail.location.parts.push(place.into());
+        self.detail.location.parts.push(place.into());
         self
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.detail = self.0.detail.with_hint(hint);
-        self
-    }
-
-    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Error {
-        self.0.kind = kind;
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
     }
 
     /// Description of the error, without its location.
     pub fn message(&self) -> &str {
-        &self.0.detail.message
+        &self.detail.message
     }
 
     /// Byte offset in the file.
     pub fn offset(&self) -> Option<u64> {
-        self.0.detail.location.offset
+        self.detail.location.offset
     }
 
     /// Location within the program.
     pub fn location(&self) -> Option<String> {
         let places: Vec<&str> =
-            self.0.detail.location.parts.iter().rev().map(String::as_str).collect();
+            self.detail.location.parts.iter().rev().map(String::as_str).collect();
         (!places.is_empty()).then(|| places.join(", "))
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.detail.hint()
     }
 }
 
@@ -119,22 +94,6 @@ impl fmt::Display for Error {
             Some(offset) => write!(f, " (at byte {offset})"),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.0.kind)?;
-        match self.hint() {
-            Some(hint) => write!(f, " (hint: {hint})"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.detail.source()
     }
 }
 

@@ -49,7 +49,7 @@ pub trait Executable: Send + Sync {
     fn compute_plan(&self) -> Result<Plan> {
         let error = Error::new("only Core ML plans on which device an operation runs");
         Err(error
-            .of_kind(ErrorKind::Device)
+            .with_kind(ErrorKind::Device)
             .with_hint("compile for `Device::All` on a Mac or an iPhone"))
     }
 
@@ -202,7 +202,7 @@ pub(crate) fn checked(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result<Vec<
     let array = |spec: &FeatureSpec| match inputs.iter().find(|(name, _)| *name == spec.name) {
         Some((_, input)) => {
             let accepted = spec.accept(input.array(spec)?);
-            accepted.map_err(|error| Error::from(error).of_kind(ErrorKind::Input))
+            accepted.map_err(|error| Error::from(error).with_kind(ErrorKind::Input))
         }
         None => match spec.default_array()? {
             Some(array) => Ok(array),
@@ -233,7 +233,7 @@ pub(crate) fn check_length(name: &str, found: usize, room: usize) -> Result {
     if found != room {
         let message = format!("output `{name}` has {found} elements; there is room for {room}");
         return Err(Error::new(message)
-            .of_kind(ErrorKind::Input)
+            .with_kind(ErrorKind::Input)
             .with_hint(format!("pass a slice of {found} elements")));
     }
     Ok(())

@@ -58,10 +58,10 @@ struct CoreMlSession {
 fn store(directory: Option<&PathBuf>) -> Result<Store> {
     let Some(root) = directory.cloned().or_else(Store::default_root) else {
         let error = Error::new("the system names no directory for caches");
-        return Err(error.of_kind(ErrorKind::File).with_hint("name one with `Session::cache`"));
+        return Err(error.with_kind(ErrorKind::File).with_hint("name one with `Session::cache`"));
     };
     Store::open(root, &Options::default()).map_err(|error| {
-        let found = Error::new(error.to_string()).of_kind(ErrorKind::File);
+        let found = Error::new(error.to_string()).with_kind(ErrorKind::File);
         match error.hint() {
             Some(hint) => found.with_hint(hint),
             None => found,
@@ -83,7 +83,7 @@ impl Backend<&Verified<'_>> for CoreMlBackend {
         let model = verified.model();
         let default = model.default_function_name().to_owned();
         let tree = package::to_tree(verified)
-            .map_err(|error| Error::new(error.to_string()).of_kind(ErrorKind::File))?;
+            .map_err(|error| Error::new(error.to_string()).with_kind(ErrorKind::File))?;
         let compute_units = options.device.compute_units().unwrap_or_default();
         let store = store(options.cache.as_ref())?;
         let options = LoadOptions { compute_units, ..LoadOptions::default() };
@@ -192,7 +192,7 @@ impl Session for CoreMlSession {
     fn run_with(&mut self, inputs: &Inputs<'_>, hooks: &mut Hooks<'_>) -> Result<Outputs> {
         if hooks.observe.is_some() {
             let error = Error::new("Core ML does not show the values inside a model");
-            return Err(error.of_kind(ErrorKind::Device).with_hint("run on the device `host`"));
+            return Err(error.with_kind(ErrorKind::Device).with_hint("run on the device `host`"));
         }
         let mut owned = Vec::new();
         for spec in &self.signature.outputs {

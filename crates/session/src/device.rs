@@ -32,7 +32,7 @@ impl Device {
     pub fn check(self) -> Result<()> {
         let refused = |reason: &dyn fmt::Display| {
             let message = format!("{self} is not available: {reason}");
-            let error = Error::new(message).of_kind(ErrorKind::Device);
+            let error = Error::new(message).with_kind(ErrorKind::Device);
             error.with_hint("run on `Device::Host`, and save a package for the device")
         };
         if self == Device::Host {

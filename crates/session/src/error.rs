@@ -1,7 +1,6 @@
-use std::fmt;
 use std::path::Path;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,11 +19,9 @@ pub enum ErrorKind {
     Run,
 }
 
-/// An error of loading, running, or reading arrays.
-#[derive(Clone, Debug)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// An error of loading, running, or reading arrays.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 /// The result of this crate's functions.
@@ -32,75 +29,33 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
-    }
-
-    /// Sets the kind.
-    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Error {
-        self.kind = kind;
-        self
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
-        self
-    }
-
-    /// Wraps an error of another crate, with its message and hint.
-    fn from_source(
-        kind: ErrorKind,
-        hint: Option<String>,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Error {
-        Error { kind, detail: ErrorDetail::of_source(source, hint) }
+        Error::from_detail(ErrorKind::default(), ErrorDetail::new(message))
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::of_io(action, path, error))
     }
 
     /// Error for a path that does not exist.
     pub(crate) fn missing(path: &Path) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::not_found(path))
     }
 
     /// Error for an output directory that does not exist.
     pub(crate) fn missing_directory(path: &Path) -> Error {
-        Error { kind: ErrorKind::File, detail: ErrorDetail::directory_not_found(path) }
+        Error::from_detail(ErrorKind::File, ErrorDetail::directory_not_found(path))
     }
 
     /// Adds the file to the message.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.detail = self.detail.within(path);
+        self.detail = Box::new(self.detail.within(path));
         self
     }
 
     /// Adds the name of the array to the message.
     pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.detail = self.detail.of_array(name);
+        self.detail = Box::new(self.detail.of_array(name));
         self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
     }
 }
 
@@ -148,7 +103,7 @@ impl From<coremill_runtime::Error> for Error {
 macro_rules! fail {
     ($kind:ident, $($message:tt)*) => {
         return Err($crate::error::Error::new(format!($($message)*))
-            .of_kind($crate::error::ErrorKind::$kind))
+            .with_kind($crate::error::ErrorKind::$kind))
     };
 }
 pub(crate) use fail;

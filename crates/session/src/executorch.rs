@@ -223,7 +223,7 @@ impl MethodSession {
         let results = results.and_then(|results| results.values()).map_err(|error| {
             // An error without an instruction concerns an argument.
             let kind = error.instruction().map_or(ErrorKind::Input, |_| ErrorKind::Run);
-            Error::from(error).of_kind(kind)
+            Error::from(error).with_kind(kind)
         })?;
         let named = self.output_names.iter().zip(results);
         Ok(named.flat_map(|(name, value)| leaves(name, value)).collect())
@@ -313,7 +313,7 @@ impl Session for MethodSession {
     fn set_state(&mut self, name: &str, content: &dyn Input) -> Result {
         let spec = find(self.states(), name, "state")?;
         let array = spec.accept(MethodInput(content).array(spec)?);
-        let array = array.map_err(|error| Error::from(error).of_kind(ErrorKind::Input))?;
+        let array = array.map_err(|error| Error::from(error).with_kind(ErrorKind::Input))?;
         let value = tensor(name, Some(array))?;
         Ok(self.method.set_state(name, &value)?)
     }

@@ -147,7 +147,7 @@ fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result
                 spec.name
             ));
             return Err(error
-                .of_kind(ErrorKind::Input)
+                .with_kind(ErrorKind::Input)
                 .with_hint("pass as many elements, in row-major order"));
         }
         1 if takes > 0 && count.is_multiple_of(takes) => count / takes,
@@ -158,7 +158,7 @@ fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result
                 spec.name
             ));
             return Err(error
-                .of_kind(ErrorKind::Input)
+                .with_kind(ErrorKind::Input)
                 .with_hint("state the shape with `ArrayView`"));
         }
     };

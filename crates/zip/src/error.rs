@@ -1,16 +1,10 @@
 use std::fmt;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of reading or writing an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    kind: ErrorKind,
-    /// The location is the name of the entry.
-    detail: ErrorDetail<Option<String>>,
+opaque_error! {
+    /// Error of reading or writing an archive. The location is the name of the entry.
+    pub struct Error(pub(crate) ErrorKind, Option<String>);
 }
 
 /// Category of an [`Error`].
@@ -26,7 +20,7 @@ pub enum ErrorKind {
 
 impl Error {
     fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Error {
@@ -42,33 +36,18 @@ impl Error {
     }
 
     pub(crate) fn in_entry(mut self, entry: &str) -> Error {
-        self.0.detail.location.get_or_insert_with(|| entry.to_owned());
+        self.detail.location.get_or_insert_with(|| entry.to_owned());
         self
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.detail = self.0.detail.with_hint(hint);
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
     }
 
     /// Name of the entry.
     pub fn entry(&self) -> Option<&str> {
-        self.0.detail.location.as_deref()
+        self.detail.location.as_deref()
     }
 
     /// Description of the error, without the entry.
     pub fn message(&self) -> &str {
-        &self.0.detail.message
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.detail.hint()
+        &self.detail.message
     }
 }
 
@@ -78,12 +57,6 @@ impl fmt::Display for Error {
             write!(f, "`{}`: ", escape_truncated(entry))?;
         }
         f.write_str(self.message())
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.detail.source()
     }
 }
 

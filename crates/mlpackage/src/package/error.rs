@@ -2,17 +2,14 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
-/// Error of reading or writing a package.
-pub struct Error(Box<Inner>);
-
-struct Inner {
-    kind: ErrorKind,
-    detail: ErrorDetail<Location>,
+opaque_error! {
+    /// Error of reading or writing a package.
+    pub struct Error(pub(crate) ErrorKind, Location);
 }
 
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 struct Location {
     file: Option<String>,
     offset: Option<u64>,
@@ -48,61 +45,49 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     pub(crate) fn io(doing: impl fmt::Display, source: io::Error) -> Error {
-        let mut error = Error::new(ErrorKind::Io, format!("cannot {doing}: {source}"));
-        error.0.detail = error.0.detail.with_source(source);
-        error
+        Error::new(ErrorKind::Io, format!("cannot {doing}: {source}")).with_source(source)
     }
 
     /// Sets the offset, unless a more precise one is set.
     pub(crate) fn at(mut self, offset: u64) -> Error {
-        self.0.detail.location.offset.get_or_insert(offset);
+        self.detail.location.offset.get_or_insert(offset);
         self
     }
 
     /// Sets the file, unless one is set.
     pub(crate) fn in_file(mut self, file: impl Into<String>) -> Error {
-        self.0.detail.location.file.get_or_insert_with(|| file.into());
+        self.detail.location.file.get_or_insert_with(|| file.into());
         self
     }
 
     /// Adds an enclosing part to the location.
     pub(crate) fn within(mut self, segment: impl Into<String>) -> Error {
-        self.0.detail.location.parts.push(segment.into());
+        self.detail.location.parts.push(segment.into());
         self
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.detail = self.0.detail.with_hint(hint);
-        self
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
     }
 
     /// Description of the fault, without its location.
     pub fn message(&self) -> &str {
-        &self.0.detail.message
+        &self.detail.message
     }
 
     /// The path inside the package, if one file is at fault.
     pub fn file(&self) -> Option<&str> {
-        self.0.detail.location.file.as_deref()
+        self.detail.location.file.as_deref()
     }
 
     /// Offset of the fault in the file.
     pub fn offset(&self) -> Option<u64> {
-        self.0.detail.location.offset
+        self.detail.location.offset
     }
 
     /// Location of the fault in the model, for instance `functions[main].operations[3]`.
     pub fn location(&self) -> Option<String> {
-        let parts = &self.0.detail.location.parts;
+        let parts = &self.detail.location.parts;
         let segments: Vec<&str> = parts.iter().rev().map(String::as_str).collect();
         (!segments.is_empty()).then(|| segments.join("."))
     }
@@ -115,11 +100,6 @@ impl Error {
         places.extend(self.offset().map(|offset| format!("byte {offset}")));
         let message = ErrorDetail::<()>::new(self.message()).within(path).message;
         if places.is_empty() { message } else { format!("{message} (in {})", places.join(", ")) }
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.detail.hint()
     }
 }
 
@@ -136,22 +116,6 @@ impl fmt::Display for Error {
             write!(f, "{location}: ")?;
         }
         f.write_str(self.message())
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.0.kind)?;
-        match self.hint() {
-            Some(hint) => write!(f, " (hint: {hint})"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.detail.source()
     }
 }
 
