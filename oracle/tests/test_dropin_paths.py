@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 import json
 from pathlib import Path
 
@@ -12,28 +13,33 @@ import pytest
 from oracle.dropin.worker import ROOT
 from oracle.tests.test_dropin import process
 
-WORKER = ROOT / "oracle" / "dropin" / "paths.py"
+WORKERS = [ROOT / "oracle" / "dropin" / name for name in ("paths.py", "breaks.py")]
 
 
-def cases() -> list[str]:
-    """The worker's cases. Only its own process imports ExecuTorch's backend under the names that ours replaces."""
-    functions = [node for node in ast.parse(WORKER.read_text()).body if isinstance(node, ast.FunctionDef)]
+def cases(worker: Path) -> list[str]:
+    """A worker's cases. Only its own process imports ExecuTorch's backend under the names that ours replaces."""
+    functions = [node for node in ast.parse(worker.read_text()).body if isinstance(node, ast.FunctionDef)]
     return [one.name for one in functions if any(isinstance(mark, ast.Name) and mark.id == "case" for mark in one.decorator_list)]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    """The errors by case; one process runs all cases."""
-    folder = tmp_path_factory.mktemp("paths")
-    done = process("-m", "coremill.executorch", str(WORKER), "results.json", folder=folder)
+@functools.cache
+def results(worker: Path, folder: Path) -> dict[str, str | None]:
+    """The errors by case; one process runs all cases of a worker."""
+    output = f"{worker.stem}.json"
+    done = process("-m", "coremill.executorch", str(worker), output, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "results.json").read_text())
+    return json.loads((folder / output).read_text())
 
 
-@pytest.mark.parametrize("name", cases())
-def test_case(results: dict[str, str | None], name: str) -> None:
-    """One of the worker's cases."""
-    assert results[name] is None, results[name]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("paths")
+
+
+@pytest.mark.parametrize(("worker", "name"), [(worker, name) for worker in WORKERS for name in cases(worker)], ids=lambda one: getattr(one, "stem", one))
+def test_case(worker: Path, name: str, folder: Path) -> None:
+    """One of a worker's cases."""
+    assert results(worker, folder)[name] is None, results(worker, folder)[name]
 
 
 def test_names_imported_before(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from ._direct import (
     partitioners_of,
     refuse_if_slow,
 )
+from ._edge import edge_manager
 from .partition.coreml_partitioner import warn_of_deprecated_way
 
 #: The attributes that ExecuTorch's constructors set.
@@ -111,10 +112,16 @@ class DirectEdgeManager(EdgeProgramManager):
         self._etrecord = None
 
     @classmethod
-    def lowered(cls, call: Call, partitioner: Any) -> "DirectEdgeManager":
+    def lowered(cls, call: Call, partitioner: Any) -> EdgeProgramManager:
         """Lower the programs of a call."""
         partitioners = partitioners_of(partitioner, call)
-        data, has_kernels = lowered(call, partitioners)
+        try:
+            data, has_kernels = lowered(call, partitioners)
+        except Unsuitable as reason:
+            try:
+                return edge_manager(call, partitioners)
+            except Unsuitable:
+                raise reason from None
         return cls(call.with_partitioners(partitioners, has_kernels), data)
 
     def __getattr__(self, name: str) -> Any:

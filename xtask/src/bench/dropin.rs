@@ -9,7 +9,7 @@ use crate::{oracle, python};
 /// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Measure only this model, or `imports`
+    /// Measure only this model, `static_llama` or `imports`
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Number of rounds
