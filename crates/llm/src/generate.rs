@@ -1,5 +1,7 @@
 //! Generation of text: tokens go into a model one block after another, and its logits decide on the next.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use coremill_graph::Executable;
@@ -12,7 +14,8 @@ use crate::tokenizer::Tokenizer;
 /// A model that reads tokens, with its cache.
 pub struct Generator {
     reader: Box<dyn Reader>,
-    position: usize,
+    /// Tokens whose keys and values are in the cache.
+    tokens: Vec<u32>,
 }
 
 /// Options of generating a text.
@@ -27,6 +30,11 @@ pub struct GenerateOptions {
     pub stops: Vec<String>,
     /// Tokens that end the generation.
     pub end_tokens: Vec<u32>,
+    /// Keep the cache of the tokens that the prompt has in common with the text that was read before, rather than append the
+    /// prompt to that text.
+    pub reuse_prefix: bool,
+    /// Ends the generation once it is true, also between blocks of the prompt.
+    pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Default for GenerateOptions {
@@ -36,7 +44,15 @@ impl Default for GenerateOptions {
             sampling: Sampling::default(),
             stops: Vec::new(),
             end_tokens: Vec::new(),
+            reuse_prefix: false,
+            cancel: None,
         }
+    }
+}
+
+impl GenerateOptions {
+    fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(|cancel| cancel.load(Ordering::Relaxed))
     }
 }
 
@@ -75,6 +91,8 @@ pub struct Generation {
     pub reason: FinishReason,
     /// Number of tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Number of tokens of the prompt that were in the cache.
+    pub reused_tokens: usize,
     /// Time for the prompt.
     pub prefill: Duration,
     /// Time for the tokens after it.
@@ -85,7 +103,7 @@ impl Generator {
     /// Takes a model with the functions `decode` and, for blocks of tokens, `prefill`, or an ExecuTorch program with the
     /// methods of [`Layout`](crate::Layout).
     pub fn new(executable: Executable) -> Result<Generator> {
-        Ok(Generator { reader: readers::open(executable)?, position: 0 })
+        Ok(Generator { reader: readers::open(executable)?, tokens: Vec::new() })
     }
 
     /// Positions of the cache.
@@ -95,7 +113,7 @@ impl Generator {
 
     /// Number of tokens in the cache.
     pub fn position(&self) -> usize {
-        self.position
+        self.tokens.len()
     }
 
     /// Number of logits.
@@ -110,7 +128,15 @@ impl Generator {
 
     /// Forgets all tokens. What the cache holds is written over.
     pub fn reset(&mut self) {
-        self.position = 0;
+        self.tokens.clear();
+    }
+
+    /// Keeps the longest common prefix of the cache and a text, so that the rest of the text can be read, and returns its length.
+    /// The last token of the text is never kept, because the logits that follow it must be computed.
+    pub fn keep_prefix(&mut self, text: &[u32]) -> usize {
+        let common = self.tokens.iter().zip(text).take_while(|(known, id)| known == id).count();
+        self.tokens.truncate(common.min(text.len().saturating_sub(1)));
+        self.tokens.len()
     }
 
     /// Compiles and plans the functions before the first tokens.
@@ -121,9 +147,10 @@ impl Generator {
     /// Reads tokens, and returns the logits that follow the last one.
     pub fn read(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         let mut last = Vec::new();
-        self.read_all(ids, &mut |_, logits| {
+        self.read_while(ids, &mut |_, logits| {
             last.clear();
             last.extend_from_slice(logits);
+            true
         })?;
         Ok(last)
     }
@@ -131,12 +158,23 @@ impl Generator {
     /// Reads tokens, and calls a function with the index of a token and the logits after it: for each token if the model
     /// returns all logits, otherwise for the last token of each call.
     pub fn read_all(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        self.read_while(ids, &mut |index, logits| {
+            each(index, logits);
+            true
+        })
+    }
+
+    /// Reads tokens as [`Generator::read_all`], and ends after the block in which the function returns false.
+    fn read_while(
+        &mut self,
+        ids: &[u32],
+        each: &mut dyn FnMut(usize, &[f32]) -> bool,
+    ) -> Result<()> {
         let (context, vocabulary) = (self.context(), self.vocabulary());
-        if ids.len() > context - self.position {
-            let message = format!(
-                "{} tokens do not fit: the context has {context}",
-                ids.len() + self.position
-            );
+        let position = self.position();
+        if ids.len() > context - position {
+            let message =
+                format!("{} tokens do not fit: the context has {context}", ids.len() + position);
             let hint = "choose more positions with the option `context`";
             return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
         }
@@ -145,22 +183,42 @@ impl Generator {
         }
         let mut at = 0;
         while at < ids.len() {
-            let count = self.reader.count(ids.len() - at, self.position).max(1);
+            let position = self.tokens.len();
+            let count = self.reader.count(ids.len() - at, position).max(1);
             let part = &ids[at..(at + count).min(ids.len())];
             let returns_all = self.reader.returns_all();
-            let logits = self.reader.read(part, self.position)?;
+            let logits = self.reader.read(part, position)?;
             let rows = logits.chunks_exact(vocabulary);
-            match returns_all {
+            let goes_on = match returns_all {
                 true => {
                     let rows = rows.take(part.len()).enumerate();
-                    rows.for_each(|(row, logits)| each(at + row, logits));
+                    rows.fold(true, |goes_on, (row, logits)| each(at + row, logits) && goes_on)
                 }
-                false => rows.take(1).for_each(|logits| each(at + part.len() - 1, logits)),
-            }
-            self.position += part.len();
+                false => rows.take(1).all(|logits| each(at + part.len() - 1, logits)),
+            };
+            self.tokens.extend_from_slice(part);
             at += part.len();
+            if !goes_on {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Reads a prompt, and returns the logits that follow it; `None` if the generation was cancelled meanwhile.
+    fn read_prompt(
+        &mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<Option<Vec<f32>>> {
+        let mut last = Vec::new();
+        self.read_while(prompt, &mut |index, logits| {
+            if index + 1 == prompt.len() {
+                last.extend_from_slice(logits);
+            }
+            !options.is_cancelled()
+        })?;
+        Ok((!options.is_cancelled()).then_some(last))
     }
 
     /// Continues a prompt. `show` is called with each part of the text once it is certain, and returns whether to go on.
@@ -175,17 +233,21 @@ impl Generator {
             fail!(Argument, "the prompt has no tokens");
         }
         let start = Instant::now();
-        let mut logits = self.read(prompt)?;
+        let reused_tokens = if options.reuse_prefix { self.keep_prefix(prompt) } else { 0 };
+        let mut logits = self.read_prompt(&prompt[reused_tokens..], options)?;
         let prefill = start.elapsed();
         let start = Instant::now();
         let mut sampler = Sampler::new(options.sampling);
         let mut text = prompt.to_vec();
         let mut stream = TextStream::new(&options.stops);
         let reason = loop {
+            let Some(logits) = logits.as_mut().filter(|_| !options.is_cancelled()) else {
+                break FinishReason::Cancelled;
+            };
             if text.len() - prompt.len() >= options.max_tokens {
                 break FinishReason::Length;
             }
-            let Some(id) = sampler.choose(&mut logits, &text) else {
+            let Some(id) = sampler.choose(logits, &text) else {
                 fail!(Run, "the model returned no logits that are numbers");
             };
             if options.end_tokens.contains(&id) {
@@ -204,10 +266,11 @@ impl Generator {
             if stops {
                 break FinishReason::Stop;
             }
-            if self.position >= self.context() || text.len() - prompt.len() >= options.max_tokens {
+            if self.position() >= self.context() || text.len() - prompt.len() >= options.max_tokens
+            {
                 break FinishReason::Length;
             }
-            logits = self.read(&[id])?;
+            *logits = self.read(&[id])?;
         };
         let rest = stream.finish();
         if !rest.is_empty() {
@@ -218,6 +281,7 @@ impl Generator {
             tokens: text.split_off(prompt.len()),
             reason,
             prompt_tokens: prompt.len(),
+            reused_tokens,
             prefill,
             decode: start.elapsed(),
         })

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use coremill_graph::{Device, Precision};
 use coremill_llm::{
@@ -74,6 +76,53 @@ fn generation_ends_where_it_must() {
         (stopped.reason, stopped.tokens.as_slice()),
         (FinishReason::Stop, &full.tokens[..first])
     );
+}
+
+#[test]
+fn common_prefixes_are_read_once() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let mut generator = generator(&model, 4);
+    let mut fresh = |ids: &[u32]| {
+        generator.reset();
+        generator.read(ids).expect("runs")
+    };
+    let texts = [&[3, 5, 4, 9, 7, 6][..], &[3, 5, 4, 8, 7], &[3, 5, 4, 8, 7], &[9, 3]];
+    let expected = texts.map(&mut fresh);
+    generator.reset();
+    let mut kept = Vec::new();
+    for (text, expected) in texts.iter().zip(&expected) {
+        kept.push(generator.keep_prefix(text));
+        let found = generator.read(&text[kept[kept.len() - 1]..]).expect("runs");
+        let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-5, "{text:?}: {most}");
+    }
+    // The last token of a text is read again, because its logits are not kept.
+    assert_eq!(kept, [0, 3, 4, 0]);
+}
+
+#[test]
+fn cancelled_generations_end() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let tokenizer = model.tokenizer().expect("a tokenizer");
+    let mut generator = generator(&model, 2);
+    let cancel = Arc::new(AtomicBool::new(true));
+    let mut options = GenerateOptions::default();
+    options.cancel = Some(cancel.clone());
+    let prompt = [3, 5, 4, 9];
+    let generation = generator.generate(&tokenizer, &prompt, &options, &mut |_| true);
+    let generation = generation.expect("runs");
+    assert_eq!((generation.reason, generation.tokens.len()), (FinishReason::Cancelled, 0));
+    // The prompt was read up to its first block.
+    assert_eq!(generator.position(), 2);
+    generator.reset();
+    let mut show = |_: &str| {
+        cancel.store(true, Ordering::Relaxed);
+        true
+    };
+    cancel.store(false, Ordering::Relaxed);
+    let generation = generator.generate(&tokenizer, &prompt, &options, &mut show).expect("runs");
+    assert_eq!(generation.reason, FinishReason::Cancelled);
+    assert!(!generation.tokens.is_empty() && generation.tokens.len() < 12);
 }
 
 #[test]
