@@ -27,5 +27,7 @@ pub use error::{
 };
 pub use escape::{escape_truncated, is_printable, printable, printable_line};
 pub use mapped::{changed, guard, unchanged};
-pub use staged::{Temporary, create_directories_below, remove_staged_on_signals, uninterrupted};
+pub use staged::{
+    Temporary, create_directories_below, on_signal, remove_staged_on_signals, uninterrupted,
+};
 pub use windows::{PositionedWriter, copied, fill_windows, for_each_window, share};

@@ -13,6 +13,9 @@ use std::{fs, io};
 /// Paths to remove, in order of creation.
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
+/// Function of [`on_signal`].
+static HANDLER: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
 /// Held during uninterrupted steps, and permanently once the process is about to end by a signal.
 static GATE: Mutex<()> = Mutex::new(());
 
@@ -89,6 +92,13 @@ pub fn remove_staged_on_signals() {
     signals::wait_in_a_thread();
 }
 
+/// Runs a function at the first termination signal instead of ending the process, so that a server can answer its clients
+/// and return. The next signal ends the process. [`remove_staged_on_signals`] must have been called; on systems without
+/// these signals the function never runs.
+pub fn on_signal(handler: impl FnOnce() + Send + 'static) {
+    *lock(&HANDLER) = Some(Box::new(handler));
+}
+
 /// Has no effect on this system: later writers remove leftovers of interrupted ones.
 #[cfg(not(unix))]
 pub fn remove_staged_on_signals() {}
@@ -103,7 +113,7 @@ mod signals {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::{GATE, PATHS, lock};
+    use super::{GATE, HANDLER, PATHS, lock};
 
     /// Number of attempts to remove a directory in which other threads still create files.
     const ATTEMPTS: usize = 100;
@@ -113,7 +123,12 @@ mod signals {
         let Some(signals) = block() else { return };
         let waiting = std::thread::Builder::new().name("signals".to_owned());
         let spawned = waiting.spawn(move || {
-            if let Some(signal) = wait(&signals) {
+            while let Some(signal) = wait(&signals) {
+                let handler = lock(&HANDLER).take();
+                if let Some(handler) = handler {
+                    handler();
+                    continue;
+                }
                 // From here on, nothing may be created or renamed.
                 let _gate = lock(&GATE);
                 remove_all();
