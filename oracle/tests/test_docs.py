@@ -26,6 +26,7 @@ OTHERS = {
     "python": "scripts of the reader; the tests of the Python package have their own",
     "c++": "oracle/tests/test_delegate.py builds the delegate",
     "cc": "crates/capi/tests/c_program.rs builds the example in C",
+    "curl": "requests to a server; crates/cli/tests/serve.rs sends them",
     "./run": "the example in C, which the same test runs",
 }
 #: Commands that need a Mac, or files that only a Mac creates.
@@ -34,7 +35,7 @@ OF_MACS = {
     "coremill plan": "Core ML plans; crates/inspect/tests/placement forecasts, oracle/tests/test_report.py reads a plan",
 }
 #: Commands on models that are too large to download for each test; oracle/tests/test_llm.py runs them on small ones.
-OF_DOWNLOADS = {f"coremill {command}" for command in ("llm", "generate", "score", "tokenize")}
+OF_DOWNLOADS = {f"coremill {command}" for command in ("llm", "generate", "serve", "score", "tokenize")}
 
 
 class Digits(torch.nn.Module):

@@ -28,6 +28,7 @@ pub(crate) mod quantize;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod score;
+pub(crate) mod serve;
 pub(crate) mod split;
 pub(crate) mod text;
 pub(crate) mod tokenize;

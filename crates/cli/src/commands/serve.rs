@@ -1,0 +1,78 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use coremill::llm::Bundle;
+use coremill_serve::{Model, Server, ServerOptions};
+
+use super::generate::build_options;
+use super::loaded::DeviceArg;
+use crate::output::{self, Failure};
+use crate::progress::Progress;
+
+/// Serve a language model with OpenAI's interface
+///
+/// The server listens on the loopback address only. It answers `/v1/chat/completions`, `/v1/completions` and `/v1/models`, also in
+/// streams, one request after another, and keeps the cache of the text that a request has in common with the one before.
+/// Ctrl-C ends it.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill serve smollm2\n  coremill serve SmolLM2-135M-Instruct.Q4_1.gguf --port 9000\n  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\\n      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'"
+)]
+pub(crate) struct Args {
+    /// A directory or a package that `coremill llm` wrote, a `.gguf`, or a folder with `config.json` and safetensors
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// The port; 0 selects a free one
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    port: u16,
+    /// Requests that wait for the model; further ones are refused
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    queue: usize,
+    /// The model's name in responses [default: the name of its file or directory]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Positions of the cache, for files of weights [default: the model's longest sequence, at most 2048]
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// The device that computes
+    #[arg(long, value_enum, default_value_t = DeviceArg::Host)]
+    device: DeviceArg,
+    /// Threads of the host; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
+    threads: usize,
+}
+
+/// The name of a file or directory, without its ending.
+fn name_of(path: &Path) -> String {
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let progress = Progress::start(format!("loading {}", args.model.display()));
+    let bundle = Bundle::open(&args.model).map_err(|error| super::failure(&error))?;
+    let tokenizer = bundle.tokenizer().map_err(|error| super::failure(&error))?;
+    let build = build_options(&bundle, args.context);
+    let mut generator = bundle
+        .generator(args.device.into(), args.threads, &build)
+        .map_err(|error| super::failure(&error))?;
+    generator.prepare().map_err(|error| super::failure(&error))?;
+    let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
+    let mut model = Model::new(name, tokenizer, generator);
+    model.template = bundle.chat_template().map_err(|error| super::failure(&error))?;
+    model.settings = bundle.generation_settings().map_err(|error| super::failure(&error))?;
+    let mut options = ServerOptions::default();
+    options.queue = args.queue;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
+    let server = Server::bind(address, model, options).map_err(|error| {
+        let failure = Failure::user(format_args!("cannot listen on {address}: {error}"));
+        failure.hint(Some("choose another port with `--port`"))
+    })?;
+    let stopper = server.stopper();
+    coremill_io::on_signal(move || stopper.stop());
+    drop(progress);
+    output::tell(&format!("listening on http://{}\n", server.address()));
+    server.run();
+    Ok(())
+}

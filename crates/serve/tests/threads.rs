@@ -1,0 +1,75 @@
+//! Many clients at a time, some of which leave early: all others are answered, and no thread stays. The test has a process of its
+//! own, because it counts threads.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+mod support;
+
+use support::{Running, post};
+
+const PATH: &str = "/v1/completions";
+
+/// Number of threads of connections; `None` on systems that do not list threads.
+fn connection_threads() -> Option<usize> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    Some(names.filter(|name| name.trim() == "connection").count())
+}
+
+#[test]
+fn many_clients_are_answered_and_leave_no_threads() {
+    let server = Running::start(|options| options.queue = 64);
+    let body =
+        |stream: bool| json!({ "prompt": "ab", "max_tokens": 10, "stream": stream }).to_string();
+    let expected = server.post(PATH, &body(false)).json()["choices"][0]["text"].clone();
+    assert!(expected.as_str().is_some_and(|text| !text.is_empty()));
+    for round in 0..3 {
+        // Clients that leave after their request, or in the middle of it.
+        for index in 0..40 {
+            let request = post(PATH, &body(index % 2 == 0));
+            let length = if index % 3 == 0 { request.len() / 2 } else { request.len() };
+            let mut stream = server.connect();
+            stream.write_all(&request.as_bytes()[..length]).expect("sent");
+        }
+        std::thread::scope(|scope| {
+            for client in 0..64 {
+                let (server, expected, body) = (&server, &expected, &body);
+                scope.spawn(move || {
+                    let streams = client % 2 == 0;
+                    // Clients that left may hold connections until the server notices.
+                    let reply = loop {
+                        let reply = server.post(PATH, &body(streams));
+                        if !matches!(reply.status, 429 | 503) {
+                            break reply;
+                        }
+                        assert!(reply.header("retry-after").is_some());
+                        std::thread::sleep(Duration::from_millis(50));
+                    };
+                    assert_eq!(reply.status, 200, "round {round}: {reply:?}");
+                    let text: String = match streams {
+                        true => reply
+                            .events()
+                            .iter()
+                            .filter_map(|event| event["choices"][0]["text"].as_str())
+                            .collect(),
+                        false => {
+                            let text = reply.json()["choices"][0]["text"].clone();
+                            text.as_str().unwrap_or_default().to_owned()
+                        }
+                    };
+                    assert_eq!(*expected, text);
+                });
+            }
+        });
+    }
+    let start = Instant::now();
+    while connection_threads().is_some_and(|count| count > 0) {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", connection_threads());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.stop();
+}
