@@ -13,18 +13,18 @@ use coremill_mil::verify::Verified;
 use coremill_simd::Isa;
 use coremill_tensor::Files;
 
-use crate::array::Array;
-use crate::error::{Error, Result, fail};
 use crate::execute::{Input, Resources, execute};
 use crate::feature::FeatureSpec;
 use crate::hooks::Hooks;
 use crate::options::LoadOptions;
 use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
 use crate::recycled::RunScratch;
-use crate::reference;
 use crate::spare::BufferPool;
 use crate::value::Value;
 use coremill_kernels::Numerics;
+use coremill_reference::array::Array;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::ops;
 
 /// Maximum number of plans per function, one for each set of input shapes. The least recently used
 /// plan is evicted first.
@@ -638,7 +638,7 @@ fn check(function: &Function) -> Result<()> {
                 return Err(fault("cannot be run: no ML Program holds it".into()));
             }
             Some(kind) => {
-                debug_assert!(reference::kernel(kind).is_some() || reference::is_special(kind))
+                debug_assert!(ops::kernel(kind).is_some() || ops::is_special(kind))
             }
         }
     }

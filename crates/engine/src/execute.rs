@@ -8,11 +8,8 @@ use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use crate::arithmetic::Arithmetic;
-use crate::array::{Array, ElementsView, View};
-use crate::call::count_within;
-use crate::error::{Error, Result, fail};
 use crate::hooks::{Hooks, Span};
+use crate::lists;
 use crate::plan::{
     CpuContext, FunctionContext, Kernel, MemoryPlan, Node, NodeKind, Operand, Plan, ReferenceOp,
     Region, SlotId, SlotKind,
@@ -20,7 +17,11 @@ use crate::plan::{
 use crate::recycled::{Memory, NodeMemory, RunScratch, SlotValue};
 use crate::spare::BufferPool;
 use crate::value::{Key, Value};
-use crate::{lists, reference};
+use coremill_reference::arithmetic::Arithmetic;
+use coremill_reference::array::{Array, ElementsView, View};
+use coremill_reference::call::count_within;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::ops;
 
 /// An input of a run.
 #[derive(Clone, Debug)]
@@ -437,7 +438,7 @@ impl<'r> Run<'r, '_> {
         let operands = self.views(&node.inputs);
         let updated = operands.and_then(|operands| {
             let call = reference.as_call(self.source, &operands, &[], self.seed);
-            reference::update_in_place(&call, &mut array)
+            ops::update_in_place(&call, &mut array)
         });
         self.states[state] = array;
         updated

@@ -9,10 +9,10 @@ use coremill_simd::Isa;
 use coremill_simd::math::round_to_fp16;
 use coremill_tensor::DType;
 
-use crate::array::{Array, Elements, View, int_range, round_floats};
-use crate::call::count_within;
-use crate::error::{Error, Result, fail};
-use crate::limits::Limits;
+use coremill_reference::array::{Array, Elements, View, int_range, round_floats};
+use coremill_reference::call::count_within;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::limits::Limits;
 
 /// An input, an output or a state of a function.
 #[derive(Clone, Debug, PartialEq)]

@@ -30,51 +30,36 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `array`, `value` | tensors, lists and dictionaries at run time |
-//! | `reference` | reference kernels, which define the semantics of each operation |
-//! | `arithmetic`, `device` | products, functions and operations in the arithmetic of a run |
+//! | `value` | tensors, lists and dictionaries at run time |
 //! | `plan` | planning of a function for given input shapes |
 //! | `execute` | execution of plans |
-//! | `evaluate` | evaluation of one operation on constants |
 //! | `fold` | constant folding for compilers |
 //! | `weights` | compressed constants, expanded on demand |
 //! | `feature` | inputs, outputs and states; validation of arrays |
 //! | `engine` | the public interface: [`Engine`], [`Session`] |
 
-mod arithmetic;
-mod array;
-mod call;
-mod cpu;
-mod device;
 mod engine;
-mod error;
-mod evaluate;
 mod execute;
 mod feature;
 mod fold;
-mod geometry;
 mod hooks;
-mod limits;
 mod lists;
-mod movement;
 mod options;
 mod plan;
 mod recycled;
-mod reference;
 mod spare;
 mod value;
 mod weights;
 
-pub use array::{Array, Elements, ElementsView, View};
 pub use coremill_kernels::Numerics;
+pub use coremill_reference::{
+    Array, Elements, ElementsView, Error, ErrorKind, Limits, View, evaluate,
+};
 pub use engine::{Engine, Outputs, Session, ports};
-pub use error::{Error, ErrorKind};
-pub use evaluate::evaluate;
 pub use execute::Input;
 pub use feature::FeatureSpec;
 pub use fold::{FoldLimits, fold};
 pub use hooks::{Hooks, Observer, Span};
-pub use limits::Limits;
 pub use options::LoadOptions;
 pub use value::{Key, Value};
 pub use weights::expanded;

@@ -3,12 +3,12 @@
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use crate::array::{Array, Elements};
-use crate::call::count_within;
-use crate::error::{Error, Result, fail};
-use crate::limits::Limits;
 use crate::plan::ReferenceOp;
 use crate::value::Value;
+use coremill_reference::array::{Array, Elements};
+use coremill_reference::call::count_within;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::limits::Limits;
 
 /// Arguments of an operation.
 pub(crate) struct Arguments<'a> {

@@ -1,7 +1,7 @@
 use coremill_kernels::Numerics;
 use coremill_simd::Isa;
 
-use crate::limits::Limits;
+use coremill_reference::limits::Limits;
 
 /// Options of [`Engine::load`](crate::Engine::load).
 #[derive(Clone, Debug, Default)]

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use coremill_kernels::recycle_vec;
 
-use crate::array::View;
 use crate::plan::SlotId;
 use crate::value::Value;
+use coremill_reference::array::View;
 
 /// The value of a slot.
 #[derive(Clone)]

@@ -53,7 +53,7 @@ impl BufferPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::Array;
+    use coremill_reference::array::Array;
     use coremill_tensor::DType;
 
     fn result(elements: Vec<f32>) -> Value {

@@ -1,4 +1,4 @@
-use crate::array::Array;
+use coremill_reference::array::Array;
 
 /// A run-time value.
 #[derive(Clone, Debug, PartialEq)]

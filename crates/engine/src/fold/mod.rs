@@ -7,9 +7,9 @@ use coremill_mil::ir::{Constant, Function, Op, TensorType};
 use coremill_tensor::Buffer;
 
 use self::moved::moved;
-use crate::array::Array;
-use crate::error::Result;
-use crate::evaluate::evaluate;
+use coremill_reference::array::Array;
+use coremill_reference::error::Result;
+use coremill_reference::evaluate;
 
 /// Maximum numbers of elements for folding at compile time.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use coremill_tensor::DType;
 
 use super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, Slot, SlotId, SlotKind};
 use super::source::FunctionContext;
-use crate::error::{Error, Result};
-use crate::reference;
+use coremill_reference::error::{Error, Result};
+use coremill_reference::ops;
 
 /// A function's graph, and whether its shapes are known.
 pub(super) struct BuiltGraph {
@@ -160,7 +160,7 @@ impl Builder<'_> {
             }
             parameters.push((input.name.to_string(), start..inputs.len()));
         }
-        Ok((ReferenceOp { function: reference::kernel(kind), row, parameters }, inputs))
+        Ok((ReferenceOp { function: ops::kernel(kind), row, parameters }, inputs))
     }
 
     fn two_regions(&mut self, op: &Op) -> Result<[Region; 2]> {

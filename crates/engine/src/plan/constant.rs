@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use coremill_mil::ir::ValueId;
 use coremill_tensor::DType;
 
-use crate::array::Array;
+use coremill_reference::array::Array;
 
 /// A constant tensor. Its elements stay in the program or in its weight file until
 /// [`ConstantTensor::array`] decodes them.

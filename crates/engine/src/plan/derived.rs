@@ -14,7 +14,7 @@ use super::graph::{NodeKind, Operand, Region};
 use super::kernel::CpuContext;
 use super::source::{ChangedConstants, Dependents, FunctionContext, Recompute};
 use super::{Plan, PlanKey};
-use crate::error::Result;
+use coremill_reference::error::Result;
 
 /// Data of a kernel, derived from constants alone.
 pub(crate) struct Memoized<T>(Arc<CacheEntry<T>>);

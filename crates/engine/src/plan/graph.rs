@@ -15,7 +15,7 @@ use coremill_tensor::DType;
 
 use super::constant::ConstantTensor;
 use super::kernel::Kernel;
-use crate::call::{Call, Results};
+use coremill_reference::call::{Call, Results};
 
 /// The nodes of a function for given input shapes.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
-use crate::array::View;
-pub(crate) use crate::cpu::CpuContext;
-use crate::error::Result;
+use coremill_reference::array::View;
+pub(crate) use coremill_reference::cpu::CpuContext;
+use coremill_reference::error::Result;
 
 /// A computation on tensors whose shapes are known at planning time.
 pub(crate) trait Kernel: Send + Sync {

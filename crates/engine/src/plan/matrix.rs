@@ -13,9 +13,9 @@ use super::constant::ConstantTensor;
 use super::kernel::CpuContext;
 use super::packed::{Matrix, OrderKey};
 use super::source::FunctionContext;
-use crate::call::count_within;
-use crate::error::Result;
 use crate::weights::{WeightPanels, Weights};
+use coremill_reference::call::count_within;
+use coremill_reference::error::Result;
 
 /// Packing takes about as long as two runs. To spread the cost, a quarter of the matrices is packed
 /// in the second run, another in the third, and so on.

@@ -31,8 +31,8 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::Definition;
 
-use crate::call::count_within;
-use crate::error::{Error, Result};
+use coremill_reference::call::count_within;
+use coremill_reference::error::{Error, Result};
 
 /// The steps that run a function for given input shapes.
 #[derive(Debug)]

@@ -15,15 +15,15 @@ use super::graph::ReferenceOp;
 use super::held::WeakMap;
 use super::kernel::CpuContext;
 use super::packed::PackedConstants;
-use crate::arithmetic::Arithmetic;
-use crate::array::Array;
-use crate::call::{Call, count_within};
-use crate::device;
-use crate::error::{Error, Result};
-use crate::limits::Limits;
-use crate::reference;
 use crate::weights::Weights;
 use coremill_kernels::Numerics;
+use coremill_reference::arithmetic::Arithmetic;
+use coremill_reference::array::Array;
+use coremill_reference::call::{Call, count_within};
+use coremill_reference::device;
+use coremill_reference::error::{Error, Result};
+use coremill_reference::limits::Limits;
+use coremill_reference::ops;
 
 /// A function, with everything known about it independent of inputs.
 pub(crate) struct FunctionContext {
@@ -253,7 +253,7 @@ impl FunctionContext {
             }
             let row = kind.row(self.function.opset);
             let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
-            let reference = ReferenceOp { function: reference::kernel(kind), row, parameters };
+            let reference = ReferenceOp { function: ops::kernel(kind), row, parameters };
             let operands: Vec<_> = arrays.iter().map(Array::view).collect();
             // Core ML computes constants before a device sees them.
             let numerics = self.numerics.of_constants();
@@ -285,7 +285,7 @@ impl ReferenceOp {
     pub(crate) fn as_call<'a>(
         &'a self,
         source: &'a FunctionContext,
-        operands: &'a [crate::array::View<'a>],
+        operands: &'a [coremill_reference::array::View<'a>],
         dtypes: &'a [DType],
         seed: u64,
     ) -> Call<'a> {
@@ -306,7 +306,7 @@ impl ReferenceOp {
         &self,
         source: &FunctionContext,
         op: OpId,
-        operands: &[crate::array::View<'_>],
+        operands: &[coremill_reference::array::View<'_>],
         seed: u64,
         arithmetic: Arithmetic<'_>,
     ) -> Result<Vec<Array>> {
@@ -329,7 +329,7 @@ pub(crate) fn literal(constant: &Constant) -> Result<Array> {
     if let Some(texts) = elements
         .iter()
         .map(|element| match element.elements() {
-            crate::array::Elements::Texts(texts) => texts.first().cloned(),
+            coremill_reference::array::Elements::Texts(texts) => texts.first().cloned(),
             _ => None,
         })
         .collect::<Option<Vec<_>>>()
@@ -363,7 +363,7 @@ fn constant_values(function: &Function) -> Vec<bool> {
             Some(OpKind::Classify) | None => false,
             Some(kind) => {
                 !kind.is_random()
-                    && reference::kernel(kind).is_some()
+                    && ops::kernel(kind).is_some()
                     && op.all_bindings().all(|(_, binding)| is_constant(&constant, binding))
             }
         };

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use coremill_kernels::stored::{self, QuantizedMatrix};
 use coremill_tensor::DType;
 
-use crate::array::{Array, round_floats};
+use coremill_reference::array::{Array, round_floats};
 pub use expanded::expanded;
 use nested::NestedWeights;
 pub(crate) use panels::WeightPanels;

@@ -12,9 +12,9 @@ use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType, packed};
 
 use super::*;
-use crate::limits::Limits;
 use crate::plan::{CpuContext, FunctionContext, PlanKey, plan};
 use coremill_kernels::Numerics;
+use coremill_reference::limits::Limits;
 
 /// Functions of a family of test cases, by name.
 fn functions(family: &str) -> Vec<(String, Function)> {

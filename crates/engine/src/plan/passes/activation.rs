@@ -3,8 +3,8 @@ use coremill_mil::ops::OpKind;
 
 use super::super::graph::{Graph, Node, Operand};
 use super::parameters::parameters;
-use crate::error::fail;
 use crate::plan::FunctionContext;
+use coremill_reference::error::fail;
 
 /// The activation that an operation computes, and its input. `None` for other operations.
 pub(crate) fn activation<'n>(

@@ -21,11 +21,11 @@ use super::activation::activation;
 use super::parameters::parameters;
 use super::strided::{StridedSlice, strided};
 use super::{Editor, Work};
-use crate::array::{ElementsView, View, int_range};
-use crate::error::{Result, fail};
-use crate::geometry::strides as dense_strides;
 use crate::plan::FunctionContext;
 use coremill_kernels::Numerics;
+use coremill_reference::array::{ElementsView, View, int_range};
+use coremill_reference::error::{Result, fail};
+use coremill_reference::geometry::strides as dense_strides;
 
 /// Maximum number of operations in a kernel. The tiles of a longer program would exceed the L1
 /// cache.

@@ -14,10 +14,10 @@ use super::super::graph::{Node, NodeKind, Region};
 use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::array::View;
-use crate::error::{Error, Result, fail};
-use crate::reference::GatherAxis;
 use crate::weights::Weights;
+use coremill_reference::array::View;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::ops::GatherAxis;
 
 /// Replaces lookups in constant tables by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

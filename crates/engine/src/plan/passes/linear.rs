@@ -21,10 +21,10 @@ use super::super::packed::Matrix as Weights;
 use super::activation::activation;
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::array::View;
-use crate::error::Result;
 use crate::plan::{ConstantTensor, FunctionContext};
 use coremill_kernels::Numerics;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 /// Replaces linear layers and products with constant matrices by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -24,8 +24,8 @@ mod strided_copies;
 
 use super::graph::{Graph, NodeKind, Region};
 use super::kernel::CpuContext;
-use crate::error::Result;
 use crate::plan::FunctionContext;
+use coremill_reference::error::Result;
 
 pub(super) use editor::Editor;
 

@@ -28,9 +28,9 @@ use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::array::View;
-use crate::error::Result;
 use crate::plan::{ConstantTensor, FunctionContext};
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 /// Replaces the normalizations of a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -15,10 +15,10 @@ use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{StridedSlice, StridedView, seen, strided};
 use super::{Editor, Work};
-use crate::array::View;
-use crate::error::Result;
-use crate::geometry::broadcast;
 use crate::plan::FunctionContext;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
+use coremill_reference::geometry::broadcast;
 
 /// Replaces the products of computed matrices in a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -19,9 +19,9 @@ use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::array::View;
-use crate::call::Call;
-use crate::error::{Result, fail};
+use coremill_reference::array::View;
+use coremill_reference::call::Call;
+use coremill_reference::error::{Result, fail};
 
 /// Replaces the recurrent layers of a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -10,9 +10,9 @@ use coremill_mil::ops::OpKind;
 use super::super::graph::{Graph, Node, NodeKind, Operand};
 use super::Editor;
 use super::parameters::parameters;
-use crate::error::fail;
-use crate::geometry::strides as dense_strides;
 use crate::plan::FunctionContext;
+use coremill_reference::error::fail;
+use coremill_reference::geometry::strides as dense_strides;
 
 /// A float tensor as a strided view of a dense tensor.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ fn moved(
     }
 }
 
-fn known_ints(known: bool) -> crate::error::Result<()> {
+fn known_ints(known: bool) -> coremill_reference::error::Result<()> {
     if known { Ok(()) } else { fail!("is computed") }
 }
 
@@ -379,8 +379,8 @@ mod tests {
     use coremill_tensor::DType;
 
     use super::*;
-    use crate::array::Array;
     use crate::plan::ConstantTensor;
+    use coremill_reference::array::Array;
 
     fn view(shape: &[usize], strides: &[usize]) -> StridedSlice {
         let known = ConstantTensor::new(Array::floats(DType::Fp32, [0], Vec::new()));

@@ -15,10 +15,10 @@ use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::parameters::parameters;
 use super::strided::{StridedSlice, strided};
 use super::{Editor, Work};
-use crate::array::View;
-use crate::error::{Result, fail};
-use crate::geometry::strides as dense_strides;
 use crate::plan::FunctionContext;
+use coremill_reference::array::View;
+use coremill_reference::error::{Result, fail};
+use coremill_reference::geometry::strides as dense_strides;
 
 /// Replaces the operations of a region that move floats.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

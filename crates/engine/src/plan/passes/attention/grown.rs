@@ -16,9 +16,9 @@ use super::super::Editor;
 use super::super::parameters::parameters;
 use super::super::strided::{StridedSlice, strided};
 use super::{Attention, four_axes};
-use crate::array::View;
-use crate::error::{Result, fail};
 use crate::plan::FunctionContext;
+use coremill_reference::array::View;
+use coremill_reference::error::{Result, fail};
 
 /// Maximum number of queries that read keys and values in their stored layout. For more queries
 /// they are packed first.

@@ -27,10 +27,10 @@ use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{StridedSlice, seen, strided};
 use super::{Editor, Work};
-use crate::array::{Array, View};
-use crate::error::Result;
-use crate::geometry::{broadcast_strides, strides as dense_strides};
 use crate::plan::{ConstantTensor, FunctionContext};
+use coremill_reference::array::{Array, View};
+use coremill_reference::error::Result;
+use coremill_reference::geometry::{broadcast_strides, strides as dense_strides};
 
 /// Fuses the attentions of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -5,8 +5,8 @@ use coremill_kernels::matmul::{Epilogue, Matrix, Residual, Rounding};
 
 use super::super::super::kernel::Cost;
 use super::super::linear::Bias;
-use crate::array::View;
-use crate::error::Result;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 /// The epilogue of a convolution: operations on the sums.
 pub(super) struct EpilogueSpec {

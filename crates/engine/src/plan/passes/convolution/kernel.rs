@@ -10,8 +10,8 @@ use super::super::linear::bias;
 use super::Convolution;
 use super::finish::EpilogueSpec;
 use super::transposed::TransposedConvolution;
-use crate::array::View;
-use crate::error::Result;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 /// Creates kernels of convolutions. Equal windows share an indirection table.
 #[derive(Default)]

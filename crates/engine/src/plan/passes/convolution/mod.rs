@@ -31,9 +31,9 @@ use super::super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, S
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::error::fail;
 use crate::plan::{ConstantTensor, FunctionContext};
-use crate::reference::{conv, window};
+use coremill_reference::error::fail;
+use coremill_reference::ops::{conv, window};
 
 /// A convolution or transposed convolution with constant weights, and its epilogue.
 ///

@@ -7,8 +7,8 @@ use super::super::super::derived::Memoized;
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::Convolution;
 use super::finish::EpilogueSpec;
-use crate::array::{View, round_floats};
-use crate::error::Result;
+use coremill_reference::array::{View, round_floats};
+use coremill_reference::error::Result;
 
 /// A transposed convolution. A matrix product multiplies every input pixel by the weights of the
 /// whole window. Each output pixel then sums the products that overlap it.

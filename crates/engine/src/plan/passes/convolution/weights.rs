@@ -10,8 +10,8 @@ use coremill_tensor::{Buffer, DType};
 
 use super::super::super::kernel::CpuContext;
 use super::Convolution;
-use crate::error::Result;
 use crate::plan::{ConstantTensor, FunctionContext};
+use coremill_reference::error::Result;
 
 /// Number of outputs in the narrowest tile of any instruction set. Small groups are merged up to
 /// this size, at no cost.

@@ -6,8 +6,8 @@ use coremill_kernels::integer::{self, Multiple, Steps, Sum, Table, codes, codes_
 
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::numbers::{Affine, Bounds};
-use crate::array::View;
-use crate::error::Result;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 /// Implements a kernel from codes to codes, with its label and memory traffic in bytes.
 macro_rules! kernel {

@@ -39,10 +39,10 @@ use super::activation::activation;
 use super::layout::{is_elementwise, max_pool_ranges, spatial_mean, to_first, to_last};
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::arithmetic::Arithmetic;
-use crate::array::{Array, View};
-use crate::error::Result;
 use coremill_kernels::Numerics;
+use coremill_reference::arithmetic::Arithmetic;
+use coremill_reference::array::{Array, View};
+use coremill_reference::error::Result;
 
 use kernels::{Add, Dequantize, LookUp, Maximum, Mean, Permute, Quantize};
 use numbers::{Affine, Bounds};

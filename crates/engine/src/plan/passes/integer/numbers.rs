@@ -5,10 +5,10 @@ use coremill_kernels::matmul::Order;
 use super::super::super::graph::Node;
 use super::super::Work;
 use super::super::parameters::parameters;
-use crate::array::ElementsView;
-use crate::error::fail;
 use crate::plan::ConstantTensor;
 use crate::weights::Integers;
+use coremill_reference::array::ElementsView;
+use coremill_reference::error::fail;
 
 /// Represents floats as `scale · (code - zero)`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,10 +15,10 @@ use super::super::convolution::{self, Convolution};
 use super::super::{Editor, Work, linear};
 use super::QuantizedTensor;
 use super::numbers::{Affine, Bounds, integers};
-use crate::array::View;
-use crate::error::{Error, Result};
 use crate::plan::ConstantTensor;
 use crate::weights::Integers;
+use coremill_reference::array::View;
+use coremill_reference::error::{Error, Result};
 
 /// Input of a product.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use super::super::parameters::parameters;
 use super::kernels::{Join, Multiply};
 use super::numbers::{Affine, Bounds};
 use super::{Lowering, PendingValue, QuantizedTensor, ends_in_codes};
-use crate::error::fail;
+use coremill_reference::error::fail;
 
 impl Lowering<'_, '_> {
     /// Recognizes a quantized elementwise product of two tensors of codes. The second may have one

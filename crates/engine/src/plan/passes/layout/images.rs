@@ -4,9 +4,9 @@ use coremill_kernels::matmul::Rounding;
 use coremill_tensor::DType;
 
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
-use crate::array::{View, round_floats};
-use crate::error::Result;
-use crate::reference::image_resizing::Tap;
+use coremill_reference::array::{View, round_floats};
+use coremill_reference::error::Result;
+use coremill_reference::ops::image_resizing::Tap;
 
 /// Resizes images along rows and columns.
 pub(super) struct Resize {

@@ -8,10 +8,10 @@ use coremill_kernels::pooling::{
 use coremill_simd::math::round_to_fp16;
 
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
-use crate::array::View;
-use crate::error::Result;
-use crate::reference::pool::reach;
-use crate::reference::window::Window;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
+use coremill_reference::ops::pool::reach;
+use coremill_reference::ops::window::Window;
 
 /// Pooling over up to three axes.
 pub(super) struct Pools {

@@ -27,10 +27,10 @@ use coremill_mil::ir::OpId;
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, Slot, SlotId, SlotKind};
 use super::Work;
 use super::convolution::{Convolution, Kernels, absorb};
-use crate::array::Array;
-use crate::error::{Error, Result};
-use crate::geometry::{each_offset, strides};
 use crate::plan::ConstantTensor;
+use coremill_reference::array::Array;
+use coremill_reference::error::{Error, Result};
+use coremill_reference::geometry::{each_offset, strides};
 
 pub(super) use permute::Permute;
 pub(super) use rules::{is_elementwise, max_pool_ranges, spatial_mean};

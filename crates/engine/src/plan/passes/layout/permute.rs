@@ -1,8 +1,8 @@
 use coremill_kernels::layout::permute;
 
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
-use crate::array::View;
-use crate::error::Result;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 /// Permutes the axes of a tensor.
 pub(in super::super) struct Permute {

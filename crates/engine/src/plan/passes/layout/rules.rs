@@ -21,12 +21,12 @@ use super::shuffles::Shuffle;
 use super::{
     FusedNodes, Layout, RegionBuilder, keeps_order, may_have_twin, permuted, to_first, to_last,
 };
-use crate::array::Array;
-use crate::error::{Result, fail};
 use crate::plan::ConstantTensor;
-use crate::reference::image_resizing::{self, Tap};
-use crate::reference::pool::reach;
-use crate::reference::{self, window};
+use coremill_reference::array::Array;
+use coremill_reference::error::{Result, fail};
+use coremill_reference::ops::image_resizing::{self, Tap};
+use coremill_reference::ops::pool::reach;
+use coremill_reference::ops::{self, window};
 
 /// Channels-last implementation of an operation.
 enum Rule {
@@ -317,7 +317,7 @@ fn binary(
 ) -> Option<Node> {
     let row = kind.row(layout.work.source.function.opset)?;
     let parameters = vec![("x".to_owned(), 0..1), ("y".to_owned(), 1..2)];
-    let reference = ReferenceOp { function: reference::kernel(kind), row, parameters };
+    let reference = ReferenceOp { function: ops::kernel(kind), row, parameters };
     let kind = NodeKind::Reference(reference);
     Some(Node { op, kind, inputs: operands.to_vec(), outputs: vec![output] })
 }

@@ -7,13 +7,13 @@ mod activation;
 mod broadcast;
 mod constexpr;
 mod control_flow;
-pub(crate) mod conv;
+pub mod conv;
 mod elementwise;
-pub(crate) mod image_resizing;
+pub mod image_resizing;
 mod join;
 mod linear;
 mod normalization;
-pub(crate) mod pool;
+pub mod pool;
 mod random;
 mod recurrent;
 mod reduction;
@@ -23,12 +23,12 @@ mod slice;
 mod suppression;
 mod tensor_operation;
 mod tensor_transformation;
-pub(crate) mod window;
+pub mod window;
 
 use coremill_mil::ops::OpKind;
 
-pub(crate) use scatter_gather::Axis as GatherAxis;
-pub(crate) use slice::update_in_place;
+pub use scatter_gather::Axis as GatherAxis;
+pub use slice::update_in_place;
 
 use crate::call::{Call, Results};
 
@@ -38,7 +38,7 @@ macro_rules! kernels {
         control { $($control:ident $_module:ident::$_rule:ident,)* }
     ) => {
         /// The kernel of an operation, `None` for operations that the executor implements.
-        pub(crate) fn kernel(kind: OpKind) -> Option<fn(&Call) -> Results> {
+        pub fn kernel(kind: OpKind) -> Option<fn(&Call) -> Results> {
             match kind {
                 $(OpKind::$kind => Some($module::$kernel),)*
                 $(OpKind::$control)|* => None,
@@ -49,6 +49,6 @@ macro_rules! kernels {
 coremill_mil::for_each_operation!(kernels);
 
 /// Returns true if the executor implements the operation.
-pub(crate) fn is_special(kind: OpKind) -> bool {
+pub fn is_special(kind: OpKind) -> bool {
     kernel(kind).is_none()
 }

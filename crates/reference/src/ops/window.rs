@@ -5,26 +5,26 @@ use crate::error::{Result, fail};
 
 /// A window along one spatial dimension.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub struct Window {
     /// Size of the input.
-    pub(crate) input: usize,
+    pub input: usize,
     /// Number of elements of the window.
-    pub(crate) kernel: usize,
+    pub kernel: usize,
     /// Distance between window positions; positive.
-    pub(crate) stride: i64,
+    pub stride: i64,
     /// Distance between elements of the window; positive.
-    pub(crate) dilation: i64,
+    pub dilation: i64,
     /// Padding before the input. Negative padding crops the input.
-    pub(crate) before: i64,
+    pub before: i64,
     /// Padding after the input.
-    pub(crate) after: i64,
+    pub after: i64,
     /// Number of window positions.
-    pub(crate) output: usize,
+    pub output: usize,
 }
 
 /// Padding mode, MIL's `pad_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PadType {
+pub enum PadType {
     /// No padding.
     Valid,
     /// The output has `ceil(input / stride)` elements. If the padding is odd, there is more after
@@ -37,7 +37,8 @@ pub(crate) enum PadType {
 }
 
 impl PadType {
-    pub(crate) fn of(call: &Call) -> Result<PadType> {
+    /// The padding that a call names.
+    pub fn of(call: &Call) -> Result<PadType> {
         let text = call.text("pad_type")?;
         let known = [
             ("valid", PadType::Valid),
@@ -54,19 +55,14 @@ impl PadType {
     }
 
     /// Splits a total padding into the parts before and after the input.
-    pub(crate) fn split(self, total: i64) -> (i64, i64) {
+    pub fn split(self, total: i64) -> (i64, i64) {
         let less = total / 2;
         if self == PadType::SameLower { (total - less, less) } else { (less, total - less) }
     }
 }
 
 /// A parameter with `times` integers per spatial dimension.
-pub(crate) fn per_dimension(
-    call: &Call,
-    name: &str,
-    spatial: usize,
-    times: usize,
-) -> Result<Vec<i64>> {
+pub fn per_dimension(call: &Call, name: &str, spatial: usize, times: usize) -> Result<Vec<i64>> {
     let values = call.ints(name, spatial)?;
     if values.len() != spatial * times {
         fail!("`{name}` has {} elements; expected {}", values.len(), spatial * times);
@@ -75,7 +71,7 @@ pub(crate) fn per_dimension(
 }
 
 /// A parameter with one integer per spatial dimension, all at least 1.
-pub(crate) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
+pub fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
     let values = per_dimension(call, name, spatial, 1)?;
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
@@ -84,7 +80,7 @@ pub(crate) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i6
 }
 
 /// The window along each spatial dimension.
-pub(crate) fn windows(
+pub fn windows(
     call: &Call,
     input: &[usize],
     kernel: &[usize],
@@ -141,7 +137,7 @@ fn ceil_div(value: i64, by: i64) -> i64 {
 
 impl Window {
     /// Index in the input of a window element at a position, `None` in the padding.
-    pub(crate) fn source(&self, step: usize, element: usize) -> Option<usize> {
+    pub fn source(&self, step: usize, element: usize) -> Option<usize> {
         let at = step as i64 * self.stride + element as i64 * self.dilation - self.before;
         (0..self.input as i64).contains(&at).then_some(at as usize)
     }

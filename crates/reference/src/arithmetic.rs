@@ -22,15 +22,16 @@ use crate::cpu::CpuContext;
 
 /// Arithmetic and threads of a call.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Arithmetic<'a> {
-    pub(crate) numerics: Numerics,
+pub struct Arithmetic<'a> {
+    /// The arithmetic.
+    pub numerics: Numerics,
     /// The run's threads; `None` while plans are made.
-    pub(crate) machine: Option<&'a CpuContext>,
+    pub machine: Option<&'a CpuContext>,
 }
 
 impl<'a> Arithmetic<'a> {
     /// Writes the product of two matrices plus a bias to a dense one; the result is of the type.
-    pub(crate) fn multiply(
+    pub fn multiply(
         self,
         dtype: DType,
         product: &mut [f32],
@@ -55,28 +56,29 @@ impl<'a> Arithmetic<'a> {
     }
 
     /// Whether sums of products of a type follow a device's rules.
-    pub(crate) fn is_device(self, dtype: DType) -> bool {
+    pub fn is_device(self, dtype: DType) -> bool {
         self.numerics.is_device() && self.machine.is_some() && dtype == DType::Fp16
     }
 
     /// Whether results of a type are computed as on the Neural Engine.
-    pub(crate) fn is_ane(self, dtype: DType) -> bool {
+    pub fn is_ane(self, dtype: DType) -> bool {
         self.numerics == Numerics::Ane && self.is_device(dtype)
     }
 
     /// Rounds intermediate numbers of an operation if the device rounds them.
-    pub(crate) fn round_inside(self, dtype: DType, floats: &mut [f32]) {
+    pub fn round_inside(self, dtype: DType, floats: &mut [f32]) {
         if self.is_device(dtype) {
             self.round(dtype, floats);
         }
     }
 
     /// e to the power of a number that is not positive, for `softmax`.
-    pub(crate) fn exp(self, dtype: DType, x: f32) -> f32 {
+    pub fn exp(self, dtype: DType, x: f32) -> f32 {
         if self.is_ane(dtype) { number::round_away(Function::Exp.of(x)) } else { x.exp() }
     }
 
-    pub(crate) fn round(self, dtype: DType, floats: &mut [f32]) {
+    /// Rounds numbers to a type, as the device does.
+    pub fn round(self, dtype: DType, floats: &mut [f32]) {
         match (self.numerics, dtype) {
             (Numerics::Ane, DType::Fp16) => {
                 number::round_all_away(floats);

@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::reference;
+use crate::ops;
 
 /// Computes the outputs of an operation from the tensors bound to its parameters. `dtypes` are the
 /// element types of the outputs.
@@ -26,7 +26,7 @@ pub fn evaluate(
     let evaluate = || {
         let row = kind.row(opset);
         let row = row.ok_or_else(|| Error::new(format!("comes later than {opset}")))?;
-        let function = reference::kernel(kind);
+        let function = ops::kernel(kind);
         let function = function.ok_or_else(|| Error::new("has no value of its own"))?;
         let mut operands = Vec::new();
         let mut parameters: Vec<(String, Range<usize>)> = Vec::new();

@@ -26,7 +26,7 @@ struct Sampler {
     width: usize,
 }
 
-pub(in crate::reference) fn resample(call: &Call) -> Results {
+pub(in crate::ops) fn resample(call: &Call) -> Results {
     let (x, coordinates) = (call.tensor("x")?, call.tensor("coordinates")?);
     let &[batch, channels, height, width] = x.shape else {
         fail!("`x` must have shape [batch, channels, height, width], got {:?}", x.shape);
@@ -78,7 +78,7 @@ pub(in crate::reference) fn resample(call: &Call) -> Results {
     give(call, x.floats()?, channels, sampler, [rows, columns], places)
 }
 
-pub(in crate::reference) fn affine(call: &Call) -> Results {
+pub(in crate::ops) fn affine(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[batch, channels, height, width] = x.shape else {
         fail!("`x` must have shape [batch, channels, height, width], got {:?}", x.shape);

@@ -28,13 +28,13 @@ pub(crate) use moved;
 /// A strided view of a dense tensor. The element at an index has the offset `start` plus the sum of
 /// index times stride. A stride of 0 repeats elements, a negative one reverses them.
 #[derive(Clone, Debug)]
-pub(crate) struct StridedView {
+pub struct StridedView {
     /// Offset of the first element.
-    pub(crate) start: usize,
+    pub start: usize,
     /// Shape of the view.
-    pub(crate) shape: Vec<usize>,
+    pub shape: Vec<usize>,
     /// Strides in elements.
-    pub(crate) strides: Vec<isize>,
+    pub strides: Vec<isize>,
 }
 
 /// Equally spaced elements, from [`StridedView::each_run`].
@@ -46,13 +46,13 @@ struct Run {
 
 impl StridedView {
     /// The identity view of a dense tensor.
-    pub(crate) fn dense(shape: &[usize]) -> StridedView {
+    pub fn dense(shape: &[usize]) -> StridedView {
         let strides = geometry::strides(shape).into_iter().map(|stride| stride as isize);
         StridedView { start: 0, shape: shape.to_vec(), strides: strides.collect() }
     }
 
     /// The view with permuted axes.
-    pub(crate) fn permuted(&self, perm: &[usize]) -> StridedView {
+    pub fn permuted(&self, perm: &[usize]) -> StridedView {
         StridedView {
             start: self.start,
             shape: perm.iter().map(|&axis| self.shape[axis]).collect(),
@@ -61,7 +61,7 @@ impl StridedView {
     }
 
     /// Reads the view's elements in row-major order. All offsets must be within `source`.
-    pub(crate) fn read<T: Clone>(&self, source: &[T]) -> Vec<T> {
+    pub fn read<T: Clone>(&self, source: &[T]) -> Vec<T> {
         if self.shape.contains(&0) {
             return Vec::new();
         }
@@ -77,7 +77,7 @@ impl StridedView {
     }
 
     /// Writes elements, in row-major order, to the view's offsets. All must be within `target`.
-    pub(crate) fn write<T: Clone>(&self, elements: &[T], target: &mut [T]) {
+    pub fn write<T: Clone>(&self, elements: &[T], target: &mut [T]) {
         let mut left = elements;
         self.each_run(|run| {
             let (now, later) = left.split_at(run.length);
@@ -145,18 +145,18 @@ impl StridedView {
 
 impl View<'_> {
     /// The same elements under another shape of equal size.
-    pub(crate) fn reshaped(self, shape: Vec<usize>) -> Array {
+    pub fn reshaped(self, shape: Vec<usize>) -> Array {
         Array::from_elements(self.dtype, shape, moved!(self, source => source.to_vec()))
     }
 
     /// Concatenates runs of `length` elements at these offsets, under a shape of equal size.
-    pub(crate) fn runs(self, shape: Vec<usize>, starts: &[usize], length: usize) -> Array {
+    pub fn runs(self, shape: Vec<usize>, starts: &[usize], length: usize) -> Array {
         let elements = moved!(self, source => gathered(source, starts, length));
         Array::from_elements(self.dtype, shape, elements)
     }
 
     /// Broadcasts a single element to a shape. Returns `None` if there is not exactly one element.
-    pub(crate) fn repeated(self, shape: Vec<usize>, count: usize) -> Option<Array> {
+    pub fn repeated(self, shape: Vec<usize>, count: usize) -> Option<Array> {
         let elements = match self.elements {
             ElementsView::Floats([value]) => Elements::Floats(Arc::new(vec![*value; count])),
             ElementsView::Ints([value]) => Elements::Ints(Arc::new(vec![*value; count])),
@@ -168,7 +168,7 @@ impl View<'_> {
 }
 
 /// Concatenates runs of `length` elements at these offsets.
-pub(crate) fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) -> Vec<T> {
+pub fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) -> Vec<T> {
     if length == 1 {
         return starts.iter().map(|&start| source[start].clone()).collect();
     }
@@ -181,12 +181,12 @@ pub(crate) fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) 
 
 impl Call<'_> {
     /// A single output: the elements of a strided view.
-    pub(crate) fn give_strided(&self, x: View, seen: &StridedView) -> Results {
+    pub fn give_strided(&self, x: View, seen: &StridedView) -> Results {
         Ok(vec![self.strided(x, seen)?])
     }
 
     /// Copies a strided view to a tensor.
-    pub(crate) fn strided(&self, x: View, seen: &StridedView) -> Result<Array> {
+    pub fn strided(&self, x: View, seen: &StridedView) -> Result<Array> {
         self.count(&seen.shape)?;
         let elements = moved!(x, source => seen.read(source));
         Ok(Array::from_elements(x.dtype, seen.shape.clone(), elements))

@@ -12,40 +12,42 @@ use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
 
 /// Result of a reference kernel: one tensor per output.
-pub(crate) type Results = Result<Vec<Array>>;
+pub type Results = Result<Vec<Array>>;
 
 /// One call of an operation.
-pub(crate) struct Call<'a> {
+pub struct Call<'a> {
     /// The operation's definition in the opset of the function.
-    pub(crate) row: &'static OpRow,
+    pub row: &'static OpRow,
     /// Parameter names, with the range of their tensors in `operands`. Parameters that take their
     /// default are absent.
-    pub(crate) parameters: &'a [(String, Range<usize>)],
+    pub parameters: &'a [(String, Range<usize>)],
     /// Bound tensors.
-    pub(crate) operands: &'a [View<'a>],
+    pub operands: &'a [View<'a>],
     /// Element type of each output; `string` for outputs that are not tensors.
-    pub(crate) dtypes: &'a [DType],
-    pub(crate) limits: &'a Limits,
+    pub dtypes: &'a [DType],
+    /// Limits of the run.
+    pub limits: &'a Limits,
     /// Seed of random operations that have none. It differs between runs.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Called with the range of operands that the kernel reads.
-    pub(crate) note: Option<&'a dyn Fn(Range<usize>)>,
+    pub note: Option<&'a dyn Fn(Range<usize>)>,
     /// Arithmetic of products and functions.
-    pub(crate) arithmetic: Arithmetic<'a>,
+    pub arithmetic: Arithmetic<'a>,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn kind(&self) -> OpKind {
+    /// The operation.
+    pub fn kind(&self) -> OpKind {
         self.row.kind
     }
 
     /// The opset that introduced this definition.
-    pub(crate) fn since(&self) -> Opset {
+    pub fn since(&self) -> Opset {
         self.row.since
     }
 
     /// All tensors bound to a parameter, empty if there are none.
-    pub(crate) fn all(&self, name: &str) -> &'a [View<'a>] {
+    pub fn all(&self, name: &str) -> &'a [View<'a>] {
         let Some(range) = self.bound(name) else { return &[] };
         if let Some(note) = self.note {
             note(range.clone());
@@ -59,17 +61,17 @@ impl<'a> Call<'a> {
     }
 
     /// The tensor bound to a parameter, `None` if unbound.
-    pub(crate) fn optional(&self, name: &str) -> Option<View<'a>> {
+    pub fn optional(&self, name: &str) -> Option<View<'a>> {
         self.all(name).first().copied()
     }
 
     /// Returns true if a tensor is bound to a parameter.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.bound(name).is_some_and(|range| !range.is_empty())
     }
 
     /// The tensor bound to a required parameter.
-    pub(crate) fn tensor(&self, name: &str) -> Result<View<'a>> {
+    pub fn tensor(&self, name: &str) -> Result<View<'a>> {
         match self.optional(name) {
             Some(view) => Ok(view),
             None => fail!("`{name}` is required, but nothing is bound to it"),
@@ -77,17 +79,17 @@ impl<'a> Call<'a> {
     }
 
     /// The elements of a required float tensor.
-    pub(crate) fn floats(&self, name: &str) -> Result<&'a [f32]> {
+    pub fn floats(&self, name: &str) -> Result<&'a [f32]> {
         self.tensor(name)?.floats().map_err(|error| of_parameter(name, &error))
     }
 
     /// The elements of a float tensor, `None` if unbound.
-    pub(crate) fn optional_floats(&self, name: &str) -> Result<Option<&'a [f32]>> {
+    pub fn optional_floats(&self, name: &str) -> Result<Option<&'a [f32]>> {
         if self.has(name) { self.floats(name).map(Some) } else { Ok(None) }
     }
 
     /// An integer parameter: the bound value or the default.
-    pub(crate) fn int(&self, name: &str) -> Result<i32> {
+    pub fn int(&self, name: &str) -> Result<i32> {
         match (self.optional(name), self.default(name)) {
             (Some(view), _) => match view.ints().map_err(|error| of_parameter(name, &error))? {
                 [value] => Ok(*value),
@@ -99,13 +101,13 @@ impl<'a> Call<'a> {
     }
 
     /// An integer parameter, `None` if unbound.
-    pub(crate) fn optional_int(&self, name: &str) -> Result<Option<i32>> {
+    pub fn optional_int(&self, name: &str) -> Result<Option<i32>> {
         if self.has(name) { self.int(name).map(Some) } else { Ok(None) }
     }
 
     /// A parameter that is a list of integers: the bound value or the default. Some defaults depend
     /// on `spatial`, the number of spatial dimensions.
-    pub(crate) fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i32>> {
+    pub fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i32>> {
         match (self.optional(name), self.default(name)) {
             (Some(view), _) => {
                 Ok(view.ints().map_err(|error| of_parameter(name, &error))?.to_vec())
@@ -119,12 +121,12 @@ impl<'a> Call<'a> {
     }
 
     /// A parameter that is a list of integers, `None` if unbound.
-    pub(crate) fn optional_ints(&self, name: &str) -> Result<Option<Vec<i32>>> {
+    pub fn optional_ints(&self, name: &str) -> Result<Option<Vec<i32>>> {
         if self.has(name) { self.ints(name, 0).map(Some) } else { Ok(None) }
     }
 
     /// A `bool` parameter: the bound value or the default.
-    pub(crate) fn bool(&self, name: &str) -> Result<bool> {
+    pub fn bool(&self, name: &str) -> Result<bool> {
         match (self.optional(name), self.default(name)) {
             (Some(_), _) => self.int(name).map(|value| value != 0),
             (None, DefaultValue::Bool(value)) => Ok(value),
@@ -133,7 +135,7 @@ impl<'a> Call<'a> {
     }
 
     /// A parameter that is a list of `bool`s; `count` times false if unbound.
-    pub(crate) fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>> {
+    pub fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>> {
         match self.optional_ints(name)? {
             Some(values) => Ok(values.into_iter().map(|value| value != 0).collect()),
             None => Ok(vec![false; count]),
@@ -141,7 +143,7 @@ impl<'a> Call<'a> {
     }
 
     /// A number, bound or by default, as `f32`.
-    pub(crate) fn float(&self, name: &str) -> Result<f32> {
+    pub fn float(&self, name: &str) -> Result<f32> {
         if let Some(view) = self.optional(name) {
             return match view.elements {
                 ElementsView::Floats([value]) => Ok(*value),
@@ -161,12 +163,12 @@ impl<'a> Call<'a> {
     }
 
     /// A number, `None` if unbound.
-    pub(crate) fn optional_float(&self, name: &str) -> Result<Option<f32>> {
+    pub fn optional_float(&self, name: &str) -> Result<Option<f32>> {
         if self.has(name) { self.float(name).map(Some) } else { Ok(None) }
     }
 
     /// A string parameter: the bound value or the default.
-    pub(crate) fn text(&self, name: &str) -> Result<&'a str> {
+    pub fn text(&self, name: &str) -> Result<&'a str> {
         if let Some(view) = self.optional(name) {
             return match view.elements {
                 ElementsView::Texts([text]) => Ok(text),
@@ -180,12 +182,12 @@ impl<'a> Call<'a> {
     }
 
     /// An axis parameter, in `0..rank`. The bound value may be negative.
-    pub(crate) fn axis(&self, name: &str, rank: usize) -> Result<usize> {
+    pub fn axis(&self, name: &str, rank: usize) -> Result<usize> {
         normalize_axis(self.int(name)?, rank).map_err(|error| of_parameter(name, &error))
     }
 
     /// A parameter that is a list of axes, in `0..rank`. The bound values may be negative.
-    pub(crate) fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
+    pub fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         let axes = self.ints(name, 0)?.into_iter();
         axes.map(|axis| normalize_axis(axis, rank))
             .collect::<Result<_>>()
@@ -193,27 +195,27 @@ impl<'a> Call<'a> {
     }
 
     /// A parameter that is a list of axes, in `0..rank`; all axes if unbound.
-    pub(crate) fn axes_or_all(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
+    pub fn axes_or_all(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         if self.has(name) { self.axes(name, rank) } else { Ok((0..rank).collect()) }
     }
 
     /// The element type of the first output.
-    pub(crate) fn dtype(&self) -> DType {
+    pub fn dtype(&self) -> DType {
         self.dtypes.first().copied().unwrap_or(DType::Fp32)
     }
 
     /// Number of elements of a shape. Fails if it exceeds the limit on tensors.
-    pub(crate) fn count(&self, shape: &[usize]) -> Result<usize> {
+    pub fn count(&self, shape: &[usize]) -> Result<usize> {
         count_within(shape, self.limits)
     }
 
     /// A single output of floats.
-    pub(crate) fn give_floats(&self, shape: impl Into<Vec<usize>>, floats: Vec<f32>) -> Results {
+    pub fn give_floats(&self, shape: impl Into<Vec<usize>>, floats: Vec<f32>) -> Results {
         Ok(vec![Array::floats(self.dtype(), shape, floats)])
     }
 
     /// A single output of integers or bools.
-    pub(crate) fn give_ints(&self, shape: impl Into<Vec<usize>>, ints: Vec<i32>) -> Results {
+    pub fn give_ints(&self, shape: impl Into<Vec<usize>>, ints: Vec<i32>) -> Results {
         Ok(vec![Array::ints(self.dtype(), shape, ints)])
     }
 
@@ -224,7 +226,7 @@ impl<'a> Call<'a> {
 
 impl<'a> View<'a> {
     /// The elements of a float tensor. The error names the type found.
-    pub(crate) fn floats(&self) -> Result<&'a [f32]> {
+    pub fn floats(&self) -> Result<&'a [f32]> {
         match self.elements {
             ElementsView::Floats(floats) => Ok(floats),
             _ => fail!("expects floats, found `{}`", self.dtype),
@@ -232,7 +234,7 @@ impl<'a> View<'a> {
     }
 
     /// The elements of an integer or bool tensor. The error names the type found.
-    pub(crate) fn ints(&self) -> Result<&'a [i32]> {
+    pub fn ints(&self) -> Result<&'a [i32]> {
         match self.elements {
             ElementsView::Ints(ints) => Ok(ints),
             _ => fail!("expects integers, found `{}`", self.dtype),
@@ -242,7 +244,7 @@ impl<'a> View<'a> {
 
 /// Number of elements of a shape. Fails if it exceeds the limit on tensors. Dimensions of size 0
 /// count as 1 for the limit, since strides and parts of the shape are computed, too.
-pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
+pub fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
     let most = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)));
     match most {
         Some(most) if most <= limits.elements => Ok(if shape.contains(&0) { 0 } else { most }),
@@ -254,7 +256,7 @@ pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
 }
 
 /// Converts an axis that may be negative to one in `0..rank`.
-pub(crate) fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
+pub fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
     let shifted = if axis < 0 { i64::from(axis) + rank as i64 } else { i64::from(axis) };
     if (0..rank as i64).contains(&shifted) {
         Ok(shifted as usize)
@@ -264,7 +266,7 @@ pub(crate) fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
 }
 
 /// Wraps an integer to the range of its type, as two's complement does.
-pub(crate) fn wrap_int(dtype: DType, value: i64) -> i32 {
+pub fn wrap_int(dtype: DType, value: i64) -> i32 {
     match dtype {
         DType::Bool => i32::from(value != 0),
         DType::Int8 => i32::from(value as i8),
@@ -276,7 +278,7 @@ pub(crate) fn wrap_int(dtype: DType, value: i64) -> i32 {
 }
 
 /// Converts a number to the nearest integer of a type. NaN becomes 0.
-pub(crate) fn saturate_int(dtype: DType, value: f64) -> i32 {
+pub fn saturate_int(dtype: DType, value: f64) -> i32 {
     debug_assert!(!dtype.is_float());
     let (low, high) = int_range(dtype).unwrap_or((i32::MIN, i32::MAX));
     (value as i32).clamp(low, high)

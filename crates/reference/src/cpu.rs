@@ -1,19 +1,21 @@
+//! Threads and instruction set of a run.
+
 use std::sync::{Mutex, PoisonError};
 
 use coremill_kernels::Pool;
 use coremill_simd::Isa;
 
 /// Threads and instruction set of kernels.
-pub(crate) struct CpuContext {
+pub struct CpuContext {
     /// The threads.
-    pub(crate) pool: Pool,
+    pub pool: Pool,
     /// The vector instructions.
-    pub(crate) isa: Isa,
+    pub isa: Isa,
 }
 
 impl CpuContext {
     /// Runs each part on a thread, with its position.
-    pub(crate) fn share<P: Send>(
+    pub fn share<P: Send>(
         &self,
         parts: impl Iterator<Item = P>,
         body: impl Fn(usize, &mut P) + Sync,

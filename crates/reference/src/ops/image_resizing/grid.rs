@@ -21,13 +21,13 @@ pub(super) enum Grid {
 
 /// A linear interpolation between two elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Tap {
+pub struct Tap {
     /// Index of the lower element.
-    pub(crate) low: usize,
+    pub low: usize,
     /// Index of the upper element.
-    pub(crate) high: usize,
+    pub high: usize,
     /// Weight of the upper element.
-    pub(crate) share: f64,
+    pub share: f64,
 }
 
 impl Grid {

@@ -247,7 +247,7 @@ impl Sums {
 }
 
 /// Number of elements that a transposed convolution crops at the start of each spatial dimension.
-pub(crate) fn cut_before(call: &Call) -> Result<Vec<i64>> {
+pub fn cut_before(call: &Call) -> Result<Vec<i64>> {
     let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
     let layer = Layer::of(call, x, weight)?;
     let Some(channels) = weight.shape[1].checked_mul(layer.groups) else {

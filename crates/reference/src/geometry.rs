@@ -3,7 +3,7 @@
 use crate::error::{Result, fail};
 
 /// Row-major strides of a dense tensor, in elements.
-pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
+pub fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
         // Saturate: an empty tensor may have sizes that overflow, and its strides are never used.
@@ -14,7 +14,7 @@ pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
 
 /// Numbers of elements before an axis, along it, and after it. A tensor consists of
 /// `before × after` lines along the axis. For an empty tensor, `before` and `after` are 0.
-pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+pub fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     if shape.contains(&0) {
         return (0, shape[axis], 0);
     }
@@ -22,7 +22,7 @@ pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
 }
 
 /// The shape that both broadcast to, by numpy's rules.
-pub(crate) fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
+pub fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
     let rank = x.len().max(y.len());
     let extent = |shape: &[usize], axis: usize| {
         (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis])
@@ -37,7 +37,7 @@ pub(crate) fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
 
 /// Strides that read a dense tensor of shape `from` as its broadcast to `to`: 0 along repeated
 /// axes.
-pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
+pub fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     let missing = to.len() - from.len();
     let dense = strides(from);
     (0..to.len())
@@ -49,13 +49,13 @@ pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
 }
 
 /// Calls `visit` with the offset of each index of a shape, in row-major order.
-pub(crate) fn each_offset(shape: &[usize], strides: &[usize], mut visit: impl FnMut(usize)) {
+pub fn each_offset(shape: &[usize], strides: &[usize], mut visit: impl FnMut(usize)) {
     each_offsets(shape, [strides], |[offset]| visit(offset));
 }
 
 /// Calls `visit` with the offsets of each index of a shape under several sets of strides, in
 /// row-major order.
-pub(crate) fn each_offsets<const N: usize>(
+pub fn each_offsets<const N: usize>(
     shape: &[usize],
     strides: [&[usize]; N],
     mut visit: impl FnMut([usize; N]),

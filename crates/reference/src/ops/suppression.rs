@@ -14,7 +14,7 @@ use crate::error::{Result, fail};
 /// Up to iOS16 the coordinates and scores of each box are contiguous, there is a score threshold,
 /// and the number of selected boxes is an output. From iOS17 on, coordinate `i` of all boxes is
 /// contiguous.
-pub(in crate::reference) fn non_maximum_suppression(call: &Call) -> Results {
+pub(in crate::ops) fn non_maximum_suppression(call: &Call) -> Results {
     let (boxes, scores) = (call.tensor("boxes")?, call.tensor("scores")?);
     let rows = call.row.parameter("score_threshold").is_some();
     let (values, places) = if rows { (2, 1) } else { (1, 2) };

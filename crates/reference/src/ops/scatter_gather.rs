@@ -99,7 +99,7 @@ pub(super) fn scatter_nd(call: &Call) -> Results {
 }
 
 /// The axis that indices refer to.
-pub(crate) struct Axis {
+pub struct Axis {
     name: usize,
     extent: usize,
     /// Whether negative indices count from the end. From iOS17 on they are out of range.
@@ -107,13 +107,14 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    pub(crate) fn of(call: &Call, x: View, axis: usize) -> Axis {
+    /// An axis of a tensor, with the rule for negative indices in the opset of the call.
+    pub fn of(call: &Call, x: View, axis: usize) -> Axis {
         let counts_back = call.since() < Opset::Ios17;
         Axis { name: axis, extent: x.shape[axis], counts_back }
     }
 
     /// Validates an index and converts it to `0..extent`.
-    pub(crate) fn place(&self, index: i32) -> Result<usize> {
+    pub fn place(&self, index: i32) -> Result<usize> {
         let counted = if index < 0 && self.counts_back { self.extent as i64 } else { 0 };
         match usize::try_from(i64::from(index) + counted) {
             Ok(place) if place < self.extent => Ok(place),

@@ -10,7 +10,7 @@ use crate::array::{Array, ElementsView, View, round_floats};
 use crate::call::{Call, Results};
 
 /// Performs an operation by its reference kernel, in the arithmetic of the call.
-pub(crate) fn perform(function: fn(&Call) -> Results, call: &Call) -> Results {
+pub fn perform(function: fn(&Call) -> Results, call: &Call) -> Results {
     let arithmetic = call.arithmetic;
     let on_ane = arithmetic.numerics == Numerics::Ane && computes(call);
     let mut results = if on_ane { on_neural_engine(function, call)? } else { function(call)? };

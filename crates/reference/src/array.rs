@@ -54,7 +54,7 @@ pub enum ElementsView<'a> {
 
 /// Returns the smallest and the largest integer of a type, `None` for floats and strings. Types of
 /// 32 bits and more have the range of `i32`, in which all integers are stored.
-pub(crate) fn int_range(dtype: DType) -> Option<(i32, i32)> {
+pub fn int_range(dtype: DType) -> Option<(i32, i32)> {
     Some(match dtype {
         DType::Bool | DType::UInt1 => (0, 1),
         DType::UInt2 => (0, 3),
@@ -114,7 +114,7 @@ impl Array {
     /// # Panics
     ///
     /// If the shape does not match the number of elements.
-    pub(crate) fn from_elements(dtype: DType, shape: Vec<usize>, elements: Elements) -> Array {
+    pub fn from_elements(dtype: DType, shape: Vec<usize>, elements: Elements) -> Array {
         let count = match &elements {
             Elements::Floats(floats) => floats.len(),
             Elements::Ints(ints) => ints.len(),
@@ -134,7 +134,7 @@ impl Array {
     }
 
     /// The shared storage of a float tensor.
-    pub(crate) fn shared_floats(&self) -> Option<&Arc<Vec<f32>>> {
+    pub fn shared_floats(&self) -> Option<&Arc<Vec<f32>>> {
         match &self.elements {
             Elements::Floats(floats) => Some(floats),
             Elements::Ints(_) | Elements::Texts(_) => None,
@@ -263,7 +263,7 @@ impl Array {
     }
 
     /// The same elements under another type of the same storage.
-    pub(crate) fn retyped(mut self, dtype: DType) -> Array {
+    pub fn retyped(mut self, dtype: DType) -> Array {
         debug_assert_eq!(dtype.is_float(), self.dtype.is_float());
         self.dtype = dtype;
         self
@@ -312,7 +312,7 @@ impl<'a> View<'a> {
 }
 
 /// Rounds floats to the precision of `dtype`.
-pub(crate) fn round_floats(dtype: DType, floats: &mut [f32]) {
+pub fn round_floats(dtype: DType, floats: &mut [f32]) {
     match dtype {
         DType::Fp16 => floats.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
         DType::Bf16 => floats.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),

@@ -13,7 +13,7 @@ use crate::movement::{StridedView, moved};
 
 use self::grid::Grid;
 
-pub(crate) use self::grid::Tap;
+pub use self::grid::Tap;
 
 pub(super) use self::sample::{affine, resample};
 
@@ -103,7 +103,7 @@ fn upsampling_grid(call: &Call) -> Result<Grid> {
 
 /// Source elements and weights of each index of the result, along an axis that is resized from one
 /// size to another.
-pub(crate) fn taps(call: &Call, from: usize, to: usize) -> Result<Vec<Tap>> {
+pub fn taps(call: &Call, from: usize, to: usize) -> Result<Vec<Tap>> {
     let linear = |grid: Grid| grid.taps(from, to);
     let nearest = |places: Vec<usize>| {
         places.into_iter().map(|place| Tap { low: place, high: place, share: 0.0 }).collect()

@@ -31,7 +31,7 @@ pub(super) fn slice_update(call: &Call) -> Results {
 }
 
 /// Updates the slice of a state in place. The call has no `x` parameter.
-pub(crate) fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
+pub fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
     let update = call.tensor("update")?;
     let seen = slice(call, x.view())?;
     if update.shape != seen.shape {

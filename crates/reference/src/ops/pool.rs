@@ -61,7 +61,7 @@ impl WindowExtent {
 }
 
 /// Along one dimension: the indices inside the input, and the number of elements including padding.
-pub(crate) fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
+pub fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
     let start = step as i64 * window.stride - window.before;
     // With `ceil_mode` the window may extend beyond the padding. Elements there are not counted.
     let end = (start + window.kernel as i64).min(window.input as i64 + window.after);
