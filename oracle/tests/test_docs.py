@@ -32,6 +32,7 @@ OTHERS = {
 #: Commands that need a Mac, or files that only a Mac creates.
 OF_MACS = {
     "coremill cache": "the cache holds what Core ML compiled; crates/cli/tests/cache.rs fills one by hand",
+    "coremill record": "Core ML runs the model; standin/inspect records one on stand-ins",
     "coremill plan": "Core ML plans; crates/inspect/tests/placement forecasts, oracle/tests/test_report.py reads a plan",
 }
 #: Commands on models that are too large to download for each test; oracle/tests/test_llm.py runs them on small ones.

@@ -25,6 +25,7 @@ mod page;
 mod placement;
 pub(crate) mod plan;
 pub(crate) mod quantize;
+pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod score;

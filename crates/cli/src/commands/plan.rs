@@ -1,10 +1,8 @@
 use std::path::PathBuf;
 
 use coremill::OpenedModel;
-use coremill::inspect::placement::{
-    ComputePlan, Device, ForecastOptions, PlannedOperation, forecast, recorded,
-};
-use coremill_coreml::{ComputeUnits, DeviceKind, Error, LoadOptions};
+use coremill::inspect::placement::{ComputePlan, ForecastOptions, forecast, recorded};
+use coremill_coreml::{ComputeUnits, Error, LoadOptions};
 use coremill_device::Chip;
 use coremill_mil::verify::{Code, RenderOptions, Severity};
 
@@ -113,38 +111,8 @@ fn record(args: &Args) -> Result<ComputePlan, Failure> {
     progress.stage("planning");
     let plan = coremill_coreml::plan(&compiled, &options).map_err(failure)?;
     let chip = coremill_coreml::chip_info().unwrap_or_default();
-    let operations = plan.operations.into_iter().map(planned).collect();
+    let operations = plan.operations.into_iter().map(Into::into).collect();
     Ok(ComputePlan::new(&chip.name, &chip.build, operations))
-}
-
-fn planned(operation: coremill_coreml::PlannedOperation) -> PlannedOperation {
-    let coremill_coreml::PlannedOperation {
-        function,
-        operator,
-        outputs,
-        cost,
-        preferred,
-        supported,
-    } = operation;
-    let supported = supported.into_iter().map(device).collect();
-    PlannedOperation {
-        function,
-        operator,
-        outputs,
-        cost,
-        preferred: preferred.map(device),
-        supported,
-        ..PlannedOperation::default()
-    }
-}
-
-fn device(kind: DeviceKind) -> Device {
-    match kind {
-        DeviceKind::Cpu => Device::Cpu,
-        DeviceKind::Gpu => Device::Gpu,
-        DeviceKind::NeuralEngine => Device::NeuralEngine,
-        DeviceKind::Other => Device::Other,
-    }
 }
 
 fn failure(error: Error) -> Failure {

@@ -111,6 +111,40 @@ pub enum Device {
     Other,
 }
 
+impl From<coremill_coreml::PlannedOperation> for PlannedOperation {
+    fn from(operation: coremill_coreml::PlannedOperation) -> PlannedOperation {
+        let coremill_coreml::PlannedOperation {
+            function,
+            operator,
+            outputs,
+            cost,
+            preferred,
+            supported,
+        } = operation;
+        PlannedOperation {
+            function,
+            operator,
+            outputs,
+            cost,
+            preferred: preferred.map(Device::from),
+            supported: supported.into_iter().map(Device::from).collect(),
+            ..PlannedOperation::default()
+        }
+    }
+}
+
+impl From<coremill_coreml::DeviceKind> for Device {
+    fn from(kind: coremill_coreml::DeviceKind) -> Device {
+        use coremill_coreml::DeviceKind as Kind;
+        match kind {
+            Kind::Cpu => Device::Cpu,
+            Kind::Gpu => Device::Gpu,
+            Kind::NeuralEngine => Device::NeuralEngine,
+            Kind::Other => Device::Other,
+        }
+    }
+}
+
 impl Device {
     /// Its name in a sentence.
     pub fn name(self) -> &'static str {
