@@ -3,11 +3,12 @@
 // MODEL is an ExecuTorch program (.pte), a package (.mlpackage) or a compiled model (.mlmodelc). An app finds
 // it in its bundle: `Bundle.main.path(forResource: "model", ofType: "pte")`.
 
+import Coremill
 import CoremillC
 import Foundation
 
 /// Prints the library's error message and exits if a call failed.
-func check(_ status: Int32, _ what: String) {
+func require(_ status: Int32, _ what: String) {
     guard status == 0 else {
         print("error: \(what): \(String(cString: coremill_error_message()))")
         exit(1)
@@ -26,10 +27,10 @@ func extents(_ tensor: CoremillTensor) -> [UInt64] {
 func tensors(_ method: CoremillMethod, outputs: Bool) -> [CoremillTensor] {
     let kind: Int32 = outputs ? 1 : 0
     var count = 0
-    check(coremill_method_port_count(method, kind, &count), "count")
+    require(coremill_method_port_count(method, kind, &count), "count")
     return (0..<count).map { index in
         var port = CoremillPort()
-        check(coremill_method_port(method, kind, index, &port), "describe")
+        require(coremill_method_port(method, kind, index, &port), "describe")
         var tensor = CoremillTensor()
         tensor.scalar_type = port.scalar_type
         tensor.rank = port.rank
@@ -52,21 +53,36 @@ guard CommandLine.arguments.count > 1 else {
     print("usage: Run MODEL [METHOD]")
     exit(2)
 }
+// A package or compiled model is prepared first: in an app, while the CPU and GPU answer predictions.
+if !CommandLine.arguments[1].hasSuffix(".pte") {
+    do {
+        let prewarmed = try PrewarmedModel(path: CommandLine.arguments[1])
+        for await progress in prewarmed.progressUpdates() {
+            print("\(progress.stage): \(progress.done) of \(progress.total)")
+        }
+        try await prewarmed.ready()
+        let isCached = try PrewarmedModel.isCached(path: CommandLine.arguments[1])
+        print("compiled and cached: \(isCached)")
+    } catch {
+        print("error: \(error)")
+        exit(1)
+    }
+}
 var model = CoremillModel()
-check(coremill_model_load_file(CommandLine.arguments[1], nil, 0, &model), "load")
+require(coremill_model_load_file(CommandLine.arguments[1], nil, 0, &model), "load")
 var method = CoremillMethod()
 let name = CommandLine.arguments.count > 2 ? CommandLine.arguments[2] : nil
-check(coremill_method_load(model, name, &method), "load the method")
+require(coremill_method_load(model, name, &method), "load the method")
 // The method keeps everything that it needs from the model.
-check(coremill_model_free(model), "free the model")
+require(coremill_model_free(model), "free the model")
 
 let inputs = tensors(method, outputs: false)
 var outputs = tensors(method, outputs: true)
-check(coremill_method_execute(method, inputs, inputs.count, &outputs, outputs.count, nil), "run")
+require(coremill_method_execute(method, inputs, inputs.count, &outputs, outputs.count, nil), "run")
 for output in outputs {
     print("output: \(extents(output))")
 }
 for tensor in inputs + outputs {
     free(tensor.data)
 }
-check(coremill_method_free(method), "free")
+require(coremill_method_free(method), "free")

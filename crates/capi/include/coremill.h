@@ -40,6 +40,12 @@ enum CoremillStatus
     COREMILL_STATUS_EXECUTION_FAILED = 5,
     // Internal error: a defect of this library.
     COREMILL_STATUS_INTERNAL = 6,
+    // Core ML is missing or too old.
+    COREMILL_STATUS_UNAVAILABLE = 7,
+    // The preparation was cancelled.
+    COREMILL_STATUS_CANCELLED = 8,
+    // The preparation is not ready yet.
+    COREMILL_STATUS_TIMEOUT = 9,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -67,6 +73,60 @@ enum CoremillPortKind
 typedef enum CoremillPortKind CoremillPortKind;
 #else
 typedef int32_t CoremillPortKind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Step of a preparation.
+enum CoremillPrewarmStage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The model is compiled, or found in the cache.
+    COREMILL_PREWARM_STAGE_COMPILING = 0,
+    // The model is loaded for the CPU and GPU.
+    COREMILL_PREWARM_STAGE_LOADING_FALLBACK = 1,
+    // The model is loaded for the requested compute units; the CPU and GPU answer predictions.
+    COREMILL_PREWARM_STAGE_LOADING = 2,
+    // Each function and enumerated shape runs once; the CPU and GPU answer predictions.
+    COREMILL_PREWARM_STAGE_PREDICTING = 3,
+    // The requested compute units answer predictions.
+    COREMILL_PREWARM_STAGE_READY = 4,
+    // Cancelled; a model for the CPU and GPU stays if it was loaded.
+    COREMILL_PREWARM_STAGE_CANCELLED = 5,
+    // A step failed; a model for the CPU and GPU stays if it was loaded.
+    COREMILL_PREWARM_STAGE_FAILED = 6,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum CoremillPrewarmStage CoremillPrewarmStage;
+#else
+typedef int32_t CoremillPrewarmStage;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Compute units of Core ML.
+enum CoremillComputeUnits
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // No model is loaded yet.
+    COREMILL_COMPUTE_UNITS_NONE = 0,
+    // CPU only.
+    COREMILL_COMPUTE_UNITS_CPU_ONLY = 1,
+    // CPU and GPU.
+    COREMILL_COMPUTE_UNITS_CPU_AND_GPU = 2,
+    // CPU and Neural Engine.
+    COREMILL_COMPUTE_UNITS_CPU_AND_NEURAL_ENGINE = 3,
+    // All devices.
+    COREMILL_COMPUTE_UNITS_ALL = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum CoremillComputeUnits CoremillComputeUnits;
+#else
+typedef int32_t CoremillComputeUnits;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -193,6 +253,24 @@ typedef struct CoremillLookup {
     // same thread.
     int32_t (*find)(void *context, const char *key, struct CoremillBytes *found);
 } CoremillLookup;
+
+// A model that is prepared in the background. Threads may use it concurrently.
+typedef struct CoremillPrewarm {
+    // A number assigned by the library.
+    uint64_t id;
+} CoremillPrewarm;
+
+// Progress of a preparation.
+typedef struct CoremillPrewarmProgress {
+    // Current step, a `CoremillPrewarmStage`.
+    int32_t stage;
+    // Compute units of the model that answers predictions, a `CoremillComputeUnits`.
+    int32_t answering;
+    // Number of functions loaded, or predictions run, in this step.
+    size_t done;
+    // Number of functions or predictions in this step.
+    size_t total;
+} CoremillPrewarmProgress;
 
 #ifdef __cplusplus
 extern "C" {
@@ -334,6 +412,81 @@ CoremillStatus coremill_model_method_name(struct CoremillModel model,
 // `options` points to `option_count` options with NUL-terminated strings, or is null if there are none.
 CoremillStatus coremill_options_check(const struct CoremillOption *options,
                                       size_t option_count);
+
+// Prepares a package or a compiled model in the background, for the options `compute_unit` and `cache_dir`.
+//
+// The model is compiled, loaded for the CPU and GPU, which then answer predictions, loaded for the requested compute
+// units, and run once for each function and enumerated shape. Then the requested compute units answer predictions. The
+// cache is the one of `coremill_model_load_file`: a method that is loaded later with the same options is not compiled
+// again. `functions` are the names of the functions to prepare; all functions if `function_count` is 0. Free the
+// preparation with `coremill_prewarm_free`.
+//
+// # Safety
+// Strings are NUL-terminated; `functions` points to `function_count` strings, and `options` to `option_count` options;
+// each is null if its count is 0; `prewarm` points to memory for a handle.
+CoremillStatus coremill_prewarm_start(const char *path,
+                                      const char *const *functions,
+                                      size_t function_count,
+                                      const struct CoremillOption *options,
+                                      size_t option_count,
+                                      struct CoremillPrewarm *prewarm);
+
+// Current progress.
+//
+// # Safety
+// `progress` points to memory for the progress.
+CoremillStatus coremill_prewarm_progress(struct CoremillPrewarm prewarm,
+                                         struct CoremillPrewarmProgress *progress);
+
+// Waits until the progress differs from `progress`, at most for the given time, and sets it to the current progress.
+//
+// # Safety
+// `progress` points to the progress that the caller has seen.
+CoremillStatus coremill_prewarm_wait_for_change(struct CoremillPrewarm prewarm,
+                                                uint64_t milliseconds,
+                                                struct CoremillPrewarmProgress *progress);
+
+// Waits until the requested compute units answer predictions, at most for the given time. Returns
+// `COREMILL_STATUS_TIMEOUT` if they do not yet, `COREMILL_STATUS_CANCELLED` after a cancellation, and the error of a
+// failed step.
+CoremillStatus coremill_prewarm_wait(struct CoremillPrewarm prewarm,
+                                     uint64_t milliseconds);
+
+// Cancels the preparation and returns at once. A model for the CPU and GPU that is loaded continues to answer
+// predictions.
+CoremillStatus coremill_prewarm_cancel(struct CoremillPrewarm prewarm);
+
+// Runs a function on the model that currently answers predictions, and waits until one is loaded. One model answers the
+// whole prediction, also if the preparation switches meanwhile. `units` receives its compute units, a
+// `CoremillComputeUnits`; it may be null. A null `function` selects the default function.
+//
+// Inputs and outputs are in the order of the ports of a method. States belong to one model: load a method with states
+// when the preparation is ready.
+//
+// # Safety
+// Like `coremill_method_execute`: `inputs` and `outputs` point to tensors with valid memory, which no other thread writes
+// during the call.
+CoremillStatus coremill_prewarm_execute(struct CoremillPrewarm prewarm,
+                                        const char *function,
+                                        const struct CoremillTensor *inputs,
+                                        size_t input_count,
+                                        struct CoremillTensor *outputs,
+                                        size_t output_count,
+                                        int32_t *units);
+
+// Frees a preparation, and cancels it if it is not over.
+CoremillStatus coremill_prewarm_free(struct CoremillPrewarm prewarm);
+
+// Sets `cached` to 1 if a package or compiled model is compiled and cached for the options `compute_unit` and
+// `cache_dir` and the current build of the operating system, otherwise to 0.
+//
+// # Safety
+// Strings are NUL-terminated; `options` points to `option_count` options, or is null if there are none; `cached` points
+// to memory for a number.
+CoremillStatus coremill_prewarm_is_cached(const char *path,
+                                          const struct CoremillOption *options,
+                                          size_t option_count,
+                                          int32_t *cached);
 
 #ifdef __cplusplus
 }  // extern "C"

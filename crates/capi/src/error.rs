@@ -24,6 +24,12 @@ pub enum CoremillStatus {
     ExecutionFailed = 5,
     /// Internal error: a defect of this library.
     Internal = 6,
+    /// Core ML is missing or too old.
+    Unavailable = 7,
+    /// The preparation was cancelled.
+    Cancelled = 8,
+    /// The preparation is not ready yet.
+    Timeout = 9,
 }
 
 /// Failure of a call.

@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`model`], [`method`] | entry points for loaded models, and for instances of methods with their states |
+//! | [`prewarm`] | entry points for models that are prepared for Core ML in the background |
 //! | `tensor` | checked tensors in the caller's memory |
 //! | `hooks` | callbacks of a run |
 //! | `options` | settings by name |
@@ -23,6 +24,7 @@ mod hooks;
 pub mod method;
 pub mod model;
 pub mod options;
+pub mod prewarm;
 mod tensor;
 
 pub use hooks::{CoremillHooks, CoremillOperation};

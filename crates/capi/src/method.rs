@@ -228,7 +228,7 @@ impl Drop for TakeBack {
 }
 
 /// Memory of a run. Memory that is written must not be shared with other tensors.
-struct Memory {
+pub(crate) struct Memory {
     /// Address ranges of the outputs, then of the inputs.
     places: RefCell<Vec<Range<usize>>>,
 }
@@ -238,7 +238,7 @@ impl Memory {
     ///
     /// # Safety
     /// The memory of the inputs is valid for `'g`, and only this run writes to it, through outputs.
-    unsafe fn of<'g>(
+    pub(crate) unsafe fn of<'g>(
         inputs: &'g [CheckedTensor],
         outputs: &[CheckedTensor],
     ) -> Result<(Memory, Vec<Cow<'g, [u8]>>)> {
@@ -291,11 +291,11 @@ impl Memory {
     }
 }
 
-fn of_port(failure: Failure, what: &str, index: usize) -> Failure {
+pub(crate) fn of_port(failure: Failure, what: &str, index: usize) -> Failure {
     Failure { message: format!("{what} {index}: {}", failure.message), ..failure }
 }
 
-fn check_all(tensors: &[CoremillTensor], what: &str) -> Result<Vec<CheckedTensor>> {
+pub(crate) fn check_all(tensors: &[CoremillTensor], what: &str) -> Result<Vec<CheckedTensor>> {
     let check = |(index, tensor): (usize, &CoremillTensor)| {
         CheckedTensor::of(tensor).map_err(|failure| of_port(failure, what, index))
     };

@@ -472,7 +472,7 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: impl FnOnce() -> T, what: &st
 }
 
 /// Packages and compiled models on disk, converted to payloads.
-mod directory {
+pub(crate) mod directory {
     use std::path::Path;
 
     use coremill_pte::coreml::{COMPILED, Description, Directory, METADATA, Metadata, PACKAGE};
@@ -486,23 +486,30 @@ mod directory {
     /// The directory, and the name of the default function. The model's files are mapped, not read.
     pub(super) fn read(path: &Path) -> Result<(Directory, String)> {
         let fault = |error: &dyn HasHint| Failure::file(path, error);
-        let has = |name: &str| path.join(name).exists();
-        let root = match (has("Manifest.json"), has("coremldata.bin")) {
-            (true, _) => PACKAGE,
-            (false, true) => COMPILED,
-            (false, false) => {
-                return Err(fault(&"the directory is neither a package nor a compiled model"));
-            }
-        };
-        let mut directory = Directory::new("lowered_module");
-        add(&mut directory, path, root, 0)?;
-        let Description { methods, default } =
-            Description::of(&directory).map_err(|error| fault(&error))?;
+        let (mut directory, Description { methods, default }) = describe(path)?;
         let identifier = path.display().to_string();
         let metadata = Metadata { identifier, methods, unknown: Default::default() };
         let metadata = Buffer::from(metadata.to_bytes());
         directory.insert(METADATA, metadata).map_err(|error| fault(&error))?;
         Ok((directory, default))
+    }
+
+    /// The directory, and the functions of the model.
+    pub(crate) fn describe(path: &Path) -> Result<(Directory, Description)> {
+        let fault = |error: &dyn HasHint| Failure::file(path, error);
+        std::fs::metadata(path).map_err(|error| fault(&error))?;
+        let has = |name: &str| path.join(name).exists();
+        let root = match (has("Manifest.json"), has("coremldata.bin")) {
+            (true, _) => PACKAGE,
+            (false, true) => COMPILED,
+            (false, false) => {
+                return Err(fault(&"this is neither a package nor a compiled model"));
+            }
+        };
+        let mut directory = Directory::new("lowered_module");
+        add(&mut directory, path, root, 0)?;
+        let description = Description::of(&directory).map_err(|error| fault(&error))?;
+        Ok((directory, description))
     }
 
     fn add(directory: &mut Directory, from: &Path, to: &str, depth: usize) -> Result {

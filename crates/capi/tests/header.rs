@@ -40,7 +40,9 @@ fn generate(root: &Path) -> String {
         tab_width: 4,
         documentation_style: cbindgen::DocumentationStyle::C99,
         export: cbindgen::ExportConfig {
-            include: vec!["CoremillPortKind".to_owned()],
+            include: ["CoremillPortKind", "CoremillPrewarmStage", "CoremillComputeUnits"]
+                .map(str::to_owned)
+                .to_vec(),
             ..Default::default()
         },
         enumeration: cbindgen::EnumConfig {

@@ -11,6 +11,7 @@ use common::*;
 use coremill_capi::error::CoremillStatus as Status;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
+use coremill_capi::prewarm::*;
 use coremill_capi::*;
 use coremill_mil::verify;
 use coremill_mlpackage::compiled;
@@ -596,4 +597,49 @@ fn inputs_have_the_same_names_in_rust() {
         assert_eq!(input_names(method(load_file(&path))), expected, "{}", path.display());
         assert!(!expected.contains(&"input_0".to_owned()), "{}", path.display());
     }
+}
+
+/// On systems without Core ML, preparations are refused. Invalid arguments are errors everywhere.
+#[test]
+fn preparations_need_core_ml() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let path = package(folder.path(), TWO);
+    let path = CString::new(path.to_str().expect("UTF-8")).expect("there is no zero");
+    let cache = CString::new(folder.path().join("cache").to_str().expect("UTF-8"));
+    let cache = cache.expect("there is no zero");
+    let options = [CoremillOption { key: c"cache_dir".as_ptr(), value: cache.as_ptr() }];
+    let (mut prewarm, mut cached) = (CoremillPrewarm { id: 0 }, 7);
+    let null = std::ptr::null();
+    let start = |prewarm: *mut CoremillPrewarm,
+                 functions: *const *const std::ffi::c_char,
+                 count| {
+        // SAFETY: texts are NUL-terminated, and `options` is an array of one option.
+        unsafe {
+            coremill_prewarm_start(path.as_ptr(), functions, count, options.as_ptr(), 1, prewarm)
+        }
+    };
+    if !cfg!(target_vendor = "apple") {
+        fails(start(&mut prewarm, std::ptr::null(), 0), Status::Unavailable);
+        assert!(hint().is_some_and(|hint| hint.contains("engine")), "{:?}", hint());
+        // SAFETY: as above.
+        let status =
+            unsafe { coremill_prewarm_is_cached(path.as_ptr(), options.as_ptr(), 1, &mut cached) };
+        assert_eq!((status, cached), (Status::Unavailable, 7));
+    }
+    fails(start(&mut prewarm, std::ptr::null(), 1), Status::InvalidArgument);
+    fails(start(&mut prewarm, [null].as_ptr(), 1), Status::InvalidArgument);
+    let unknown = CoremillPrewarm { id: u64::MAX };
+    let mut progress = CoremillPrewarmProgress { stage: 0, answering: 0, done: 0, total: 0 };
+    // SAFETY: the pointers are null or valid.
+    unsafe {
+        fails(coremill_prewarm_progress(unknown, &mut progress), Status::InvalidHandle);
+        fails(coremill_prewarm_wait_for_change(unknown, 0, &mut progress), Status::InvalidHandle);
+        let none = std::ptr::null_mut();
+        let (inputs, outputs) = (std::ptr::null(), std::ptr::null_mut());
+        let status = coremill_prewarm_execute(unknown, null, inputs, 0, outputs, 0, none);
+        fails(status, Status::InvalidHandle);
+    }
+    fails(coremill_prewarm_wait(unknown, 0), Status::InvalidHandle);
+    fails(coremill_prewarm_cancel(unknown), Status::InvalidHandle);
+    fails(coremill_prewarm_free(unknown), Status::InvalidHandle);
 }

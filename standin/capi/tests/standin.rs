@@ -4,10 +4,12 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use coremill_capi::error::{CoremillStatus, coremill_error_message};
 use coremill_capi::method::*;
 use coremill_capi::model::*;
+use coremill_capi::prewarm::*;
 use coremill_capi::{CoremillOption, CoremillPort, CoremillTensor};
 use coremill_cache::Store;
 
@@ -44,12 +46,17 @@ fn description() -> Vec<u8> {
 }
 
 fn package(folder: &Path) -> PathBuf {
+    package_with(folder, MODEL)
+}
+
+/// A package whose stand-in has another configuration.
+fn package_with(folder: &Path, standin: &str) -> PathBuf {
     const MANIFEST: &str = r#"{"rootModelIdentifier": "id", "itemInfoEntries": {"id": {"path": "com.apple.CoreML/model.mlmodel"}}}"#;
     let path = folder.join("model.mlpackage");
     let inner = path.join("Data/com.apple.CoreML");
     fs::create_dir_all(inner.join("weights")).expect("made");
     fs::write(path.join("Manifest.json"), MANIFEST).expect("written");
-    fs::write(path.join("model.plist"), MODEL).expect("written");
+    fs::write(path.join("model.plist"), standin).expect("written");
     fs::write(inner.join("model.mlmodel"), field(2, &description())).expect("written");
     fs::write(inner.join("weights/weight.bin"), vec![7; 3 << 20]).expect("written");
     path
@@ -113,13 +120,14 @@ fn names(method: CoremillMethod, kind: i32) -> Vec<String> {
     (0..count).map(name).collect()
 }
 
+fn tensor(elements: &mut [f32; 2]) -> CoremillTensor {
+    let mut sizes = [0; 16];
+    sizes[0] = 2;
+    let data = elements.as_mut_ptr().cast();
+    CoremillTensor { data, length: 8, scalar_type: 6, rank: 1, sizes, dim_order: [0; 16] }
+}
+
 fn run(method: CoremillMethod, inputs: &mut [[f32; 2]]) -> Vec<[f32; 2]> {
-    let tensor = |elements: &mut [f32; 2]| {
-        let mut sizes = [0; 16];
-        sizes[0] = 2;
-        let data = elements.as_mut_ptr().cast();
-        CoremillTensor { data, length: 8, scalar_type: 6, rank: 1, sizes, dim_order: [0; 16] }
-    };
     let mut results = vec![[0.0; 2]; inputs.len()];
     let inputs: Vec<_> = inputs.iter_mut().map(tensor).collect();
     let mut outputs: Vec<_> = results.iter_mut().map(tensor).collect();
@@ -167,4 +175,211 @@ fn packages_and_compiled_models_run() {
     assert_eq!(store.list().expect("listed").len(), 2, "each is compiled once");
     let known = std::fs::read_dir(cache.join("values")).expect("read").count();
     assert_eq!(known, 2, "files that did not change are not read again");
+}
+
+/// A preparation in C, with all compute units.
+struct Preparation(CoremillPrewarm);
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        ok(coremill_prewarm_free(self.0));
+        assert_eq!(coremill_prewarm_cancel(self.0), CoremillStatus::InvalidHandle);
+    }
+}
+
+/// The options for a cache, and their texts.
+fn with_options<T>(cache: &Path, call: impl FnOnce(&[CoremillOption]) -> T) -> T {
+    let cache = CString::new(cache.to_str().expect("UTF-8")).expect("there is no zero");
+    let option = |key: &'static CStr, value: &CStr| CoremillOption {
+        key: key.as_ptr(),
+        value: value.as_ptr(),
+    };
+    call(&[option(c"cache_dir", &cache), option(c"compute_unit", c"all")])
+}
+
+fn start(path: &Path, cache: &Path, functions: &[&CStr]) -> Result<Preparation, String> {
+    let path = CString::new(path.to_str().expect("UTF-8")).expect("there is no zero");
+    let functions: Vec<_> = functions.iter().map(|name| name.as_ptr()).collect();
+    let mut prewarm = CoremillPrewarm { id: 0 };
+    let status = with_options(cache, |options| {
+        let (count, functions) = (functions.len(), functions.as_ptr());
+        let (path, length) = (path.as_ptr(), options.len());
+        // SAFETY: texts are terminated by zero, and the counts are right.
+        unsafe {
+            coremill_prewarm_start(path, functions, count, options.as_ptr(), length, &mut prewarm)
+        }
+    });
+    if status == CoremillStatus::Ok { Ok(Preparation(prewarm)) } else { Err(message()) }
+}
+
+fn message() -> String {
+    // SAFETY: the text is valid and terminated by zero.
+    unsafe { CStr::from_ptr(coremill_error_message()) }.to_string_lossy().into_owned()
+}
+
+fn is_cached(path: &Path, cache: &Path) -> bool {
+    let path = CString::new(path.to_str().expect("UTF-8")).expect("there is no zero");
+    let mut cached = 7;
+    with_options(cache, |options| {
+        let (path, length) = (path.as_ptr(), options.len());
+        // SAFETY: texts are terminated by zero, and the count is right.
+        ok(unsafe { coremill_prewarm_is_cached(path, options.as_ptr(), length, &mut cached) });
+    });
+    assert!(cached == 0 || cached == 1, "{cached}");
+    cached == 1
+}
+
+fn progress(prewarm: &Preparation) -> CoremillPrewarmProgress {
+    let mut found = CoremillPrewarmProgress { stage: -1, answering: -1, done: 0, total: 0 };
+    // SAFETY: the pointer is valid for the progress.
+    ok(unsafe { coremill_prewarm_progress(prewarm.0, &mut found) });
+    found
+}
+
+/// Runs a function. Returns the compute units that answered, and the results.
+fn answer(
+    prewarm: &Preparation,
+    function: Option<&CStr>,
+    inputs: &mut [[f32; 2]],
+) -> Result<(i32, Vec<[f32; 2]>), CoremillStatus> {
+    let mut results = vec![[0.0; 2]; inputs.len()];
+    let mut units = -1;
+    let inputs: Vec<_> = inputs.iter_mut().map(tensor).collect();
+    let mut outputs: Vec<_> = results.iter_mut().map(tensor).collect();
+    let function = function.map_or(std::ptr::null(), CStr::as_ptr);
+    let (given, wanted) = (inputs.as_ptr(), outputs.as_mut_ptr());
+    // SAFETY: the tensors and their memory are valid.
+    let status = unsafe {
+        coremill_prewarm_execute(
+            prewarm.0,
+            function,
+            given,
+            inputs.len(),
+            wanted,
+            outputs.len(),
+            &mut units,
+        )
+    };
+    if status == CoremillStatus::Ok { Ok((units, results)) } else { Err(status) }
+}
+
+const GPU: i32 = CoremillComputeUnits::CpuAndGpu as i32;
+const ALL: i32 = CoremillComputeUnits::All as i32;
+const LONG: u64 = 20_000;
+
+#[test]
+fn a_model_is_prepared_in_the_background_and_switches_once() {
+    let folder = tempfile::tempdir().expect("a scratch directory");
+    let cache = folder.path().join("cache");
+    let slow = MODEL.replacen('{', "{ compile = slow; load = slow;", 1);
+    let path = package_with(folder.path(), &slow);
+    assert!(!is_cached(&path, &cache));
+    let begin = Instant::now();
+    let prewarm = start(&path, &cache, &[c"main"]).expect("it starts");
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+    assert_eq!(coremill_prewarm_wait(prewarm.0, 10), CoremillStatus::Timeout);
+    let mut stages = vec![progress(&prewarm)];
+    // Inputs and outputs are in the order of the description, not sorted by name.
+    let mut seen = Vec::new();
+    while seen.last() != Some(&ALL) {
+        let (units, results) =
+            answer(&prewarm, None, &mut [[1.0, 2.0], [10.0, 20.0]]).expect("an answer");
+        assert_eq!(results, [[3.0, 5.0], [21.0, 41.0]]);
+        seen.push(units);
+        let mut current = *stages.last().expect("one");
+        // SAFETY: the pointer is valid for the progress.
+        ok(unsafe { coremill_prewarm_wait_for_change(prewarm.0, 50, &mut current) });
+        stages.push(current);
+        assert!(begin.elapsed() < Duration::from_secs(20), "it never switches: {current:?}");
+    }
+    assert_eq!(seen[0], GPU, "the fallback answers first");
+    assert_eq!(seen.iter().filter(|units| **units == ALL).count(), 1, "{seen:?}");
+    assert!(stages.is_sorted_by_key(|one| one.stage), "{stages:?}");
+    ok(coremill_prewarm_wait(prewarm.0, LONG));
+    let end = progress(&prewarm);
+    assert_eq!((end.stage, end.answering), (CoremillPrewarmStage::Ready as i32, ALL));
+    assert_eq!((end.done, end.total), (1, 1));
+
+    // A method with the same options finds the compiled model.
+    assert!(is_cached(&path, &cache));
+    let text = CString::new(path.to_str().expect("UTF-8")).expect("there is no zero");
+    let mut model = CoremillModel { id: 0 };
+    let mut method = CoremillMethod { id: 0 };
+    with_options(&cache, |options| {
+        // SAFETY: texts are terminated by zero, and the count is right.
+        unsafe {
+            ok(coremill_model_load_file(
+                text.as_ptr(),
+                options.as_ptr(),
+                options.len(),
+                &mut model,
+            ));
+            ok(coremill_method_load(model, c"sum".as_ptr(), &mut method));
+        }
+    });
+    assert_eq!(run(method, &mut [[1.0, 2.0]]), [[1.0, 2.0]]);
+    ok(coremill_method_free(method));
+    ok(coremill_model_free(model));
+    let store = Store::open(&cache, &Default::default()).expect("opens");
+    assert_eq!(store.list().expect("listed").len(), 1, "it is compiled once");
+    fs::write(path.join("Data/com.apple.CoreML/more"), "changed").expect("written");
+    assert!(!is_cached(&path, &cache), "another model");
+}
+
+#[test]
+fn a_preparation_is_cancelled_at_once() {
+    let folder = tempfile::tempdir().expect("a scratch directory");
+    let slow = MODEL.replacen('{', "{ load = slow;", 1);
+    let path = package_with(folder.path(), &slow);
+    // Before and after the fallback is loaded.
+    for (pause, answering) in [(200, CoremillComputeUnits::None as i32), (1500, GPU)] {
+        let prewarm = start(&path, &folder.path().join("cache"), &[c"main"]).expect("it starts");
+        std::thread::sleep(Duration::from_millis(pause));
+        let begin = Instant::now();
+        ok(coremill_prewarm_cancel(prewarm.0));
+        assert_eq!(coremill_prewarm_wait(prewarm.0, LONG), CoremillStatus::Cancelled);
+        assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
+        let end = progress(&prewarm);
+        assert_eq!((end.stage, end.answering), (CoremillPrewarmStage::Cancelled as i32, answering));
+        let found = answer(&prewarm, None, &mut [[1.0, 2.0], [10.0, 20.0]]);
+        let expected = (GPU, vec![[3.0, 5.0], [21.0, 41.0]]);
+        match answering == GPU {
+            true => assert_eq!(found, Ok(expected), "the fallback stays"),
+            false => assert_eq!(found, Err(CoremillStatus::Cancelled)),
+        }
+    }
+}
+
+#[test]
+fn failures_and_misuse_of_preparations_are_errors() {
+    let folder = tempfile::tempdir().expect("a scratch directory");
+    let cache = folder.path().join("cache");
+    for (how, status) in [
+        ("compile = error;", CoremillStatus::InvalidModel),
+        ("load = error;", CoremillStatus::InvalidModel),
+        ("load = silent;", CoremillStatus::ExecutionFailed),
+    ] {
+        let broken = MODEL.replacen('{', &format!("{{ {how}"), 1);
+        let path = package_with(&folder.path().join(how), &broken);
+        let prewarm = start(&path, &cache, &[]).expect("it starts");
+        assert_eq!(coremill_prewarm_wait(prewarm.0, LONG), status, "{how}: {}", message());
+        assert_eq!(progress(&prewarm).stage, CoremillPrewarmStage::Failed as i32, "{how}");
+        assert_eq!(answer(&prewarm, None, &mut [[1.0; 2]; 2]), Err(status), "{how}");
+    }
+    let path = package(folder.path());
+    let missing = start(&folder.path().join("nothing"), &cache, &[]).err().expect("refused");
+    assert!(missing.contains("nothing") && missing.contains("No such file"), "{missing}");
+    let other = start(folder.path(), &cache, &[]).err().expect("refused");
+    assert!(other.ends_with("this is neither a package nor a compiled model"), "{other}");
+    let unknown = start(&path, &cache, &[c"third"]).err().expect("refused");
+    assert!(unknown.starts_with("unknown function `third`"), "{unknown}");
+    let prewarm = start(&path, &cache, &[c"sum"]).expect("it starts");
+    for (function, inputs, expected) in [
+        (None, 1, "the default function is not prepared; name a function"),
+        (Some(c"main"), 2, "unknown function `main`; the only function is `sum`"),
+        (Some(c"sum"), 2, "function `sum` has 1 inputs, got 2"),
+    ] {
+        answer(&prewarm, function, &mut vec![[1.0; 2]; inputs]).expect_err("refused");
+        assert_eq!(message(), expected);
+    }
 }

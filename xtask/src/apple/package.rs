@@ -20,10 +20,16 @@ import PackageDescription
 let package = Package(
     name: \"Coremill\",
     platforms: [.iOS(.v16), .macOS(.v13)],
-    products: [.library(name: \"Coremill\", targets: [\"CoremillC\"])],
-    targets: [.binaryTarget(name: \"CoremillC\", path: \"CoremillC.xcframework\")]
+    products: [.library(name: \"Coremill\", targets: [\"Coremill\", \"CoremillC\"])],
+    targets: [
+        .target(name: \"Coremill\", dependencies: [\"CoremillC\"]),
+        .binaryTarget(name: \"CoremillC\", path: \"CoremillC.xcframework\"),
+    ]
 )
 ";
+
+/// Directory of the Swift sources in the package.
+const SOURCES: &str = "Sources/Coremill";
 
 /// Manifest of a package with the Swift program.
 const USER: &str = "// swift-tools-version:5.9
@@ -82,8 +88,21 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     create.arg("-output").arg(package.join("CoremillC.xcframework"));
     execute(&mut create, "making the XCFramework")?;
     write(&package.join("Package.swift"), MANIFEST)?;
+    copy_sources(&root.join("crates/capi/swift/Sources/Coremill"), &package.join(SOURCES))?;
     println!("wrote {}", package.display());
     run_user(root, &folder)
+}
+
+/// Copies the Swift sources of the package.
+fn copy_sources(from: &Path, to: &Path) -> Result<(), String> {
+    fs::create_dir_all(to).map_err(|error| describe("make", to, &error))?;
+    let entries = fs::read_dir(from).map_err(|error| describe("list", from, &error))?;
+    for entry in entries {
+        let path = entry.map_err(|error| describe("list", from, &error))?.path();
+        let Some(name) = path.file_name() else { continue };
+        fs::copy(&path, to.join(name)).map_err(|error| describe("copy", &path, &error))?;
+    }
+    Ok(())
 }
 
 /// Builds the Swift program with the package, and runs a golden package with it on Core ML.
