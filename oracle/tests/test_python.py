@@ -431,6 +431,35 @@ def test_reports_print_as_text() -> None:
         assert not str(printed).startswith("{")
 
 
+def test_models_are_checked_for_one_chip() -> None:
+    class Sine(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x) @ torch.ones(64, 64)
+
+    program = torch.export.export(Sine(), (torch.ones(8, 64),))
+    model, lowered = coremill.convert(program), coremill.lower(program)
+
+    def codes(report: coremill.Report) -> set[str]:
+        return {one["code"] for one in report["diagnostics"]}
+
+    # The Neural Engine of A14 has no `sin`, that of A15 does.
+    assert "unsupported-on-ane" in codes(coremill.check(model))
+    assert "unsupported-on-ane" in codes(coremill.check(model, device="a14"))
+    assert "unsupported-on-ane" not in codes(coremill.check(model, device="iphone13"))
+    assert codes(model.check(device="A14")) == codes(coremill.check(model, device="iphone12"))
+    assert codes(lowered.check(device="a14")) == codes(coremill.check(lowered, device="a14")) >= {"unsupported-on-ane"}
+    # A model of a few operations is reported only for a chip.
+    assert "small-model" in codes(coremill.check(model, device="m4")) - codes(coremill.check(model))
+    (warning,) = (one for one in coremill.check(model)["diagnostics"] if one["code"] == "unsupported-on-ane")
+    evidence = warning["evidence"]
+    assert evidence["engines"] == ["Neural Engine"] and evidence["confidence"] == "confirmed"
+    assert evidence["systems"] == "macOS 27.0.1" and len(evidence["sources"]) == 2 and evidence["chips"] == "every chip"
+    with pytest.raises(coremill.OptionError, match="unknown chip or device `m99`"):
+        coremill.check(model, device="m99")
+    with pytest.raises(coremill.OptionError, match="a str"):
+        coremill.check(model, device=4)
+
+
 def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
     form = digits()
     lowered = coremill.lower({"forward": form, "second": form}, constant_methods={"vocabulary": 32000}, target="ios18")

@@ -251,17 +251,27 @@ def inspect(model: Any) -> Report:
     return Summary(json.loads(_opened(model)._summary()))
 
 
-def check(model: Any) -> Report:
-    """Checks a model for errors that Core ML would report, and for slow or inaccurate operations."""
+def check(model: Any, *, device: str | None = None) -> Report:
+    """Checks a model for errors that Core ML would report, and for slow or inaccurate operations.
+
+    `device` is a chip or an iPhone, such as `"m4"`, `"a14"` or `"iphone17pro"`: only warnings that concern it are reported.
+    By default, warnings are for every chip that the model's target allows. A warning about devices has the key `evidence`
+    with chips, engines, systems, confidence and sources.
+    """
+    return check_on(model, device)
+
+
+def check_on(model: Any, device: str | None) -> Report:
+    """Like `check`, for the methods of models and programs."""
     import json
 
     model = _opened(model)
     if isinstance(model, _native.Program):
-        models = {name: check(inner) for name, inner in model.models.items()}
+        models = {name: check_on(inner, device) for name, inner in model.models.items()}
         diagnostics = [one for report in models.values() for one in report.get("diagnostics", [])]
         text = "\n".join(str(report) for report in models.values())
         return Report({"format_version": 1, "models": models, "diagnostics": diagnostics}, text)
-    content, text = model._check()
+    content, text = model._check(device)
     return Report(json.loads(content), text)
 
 

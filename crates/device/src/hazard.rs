@@ -72,6 +72,7 @@ pub const HAZARDS: &[Hazard] = &[
     ),
     row("large-dimension", NEURAL, "macOS 27.0.1", Confirmed, &[MicroarchitectureStudy, AneGuide]),
     row("large-weights", NEURAL, "iOS 26", Reported, &[CoreMlLlm, Products]),
+    row("small-model", NEURAL, "macOS 27.0.1", Confirmed, &[MicroarchitectureStudy]),
     row("slice-to-end", NEURAL, "", Reported, &[Reports]),
     row("data-dependent-shape", EVERY, "", Confirmed, &[MicroarchitectureStudy, ExecuTorch]),
     row("loop", NEURAL, "", Confirmed, &[AneGuide]),

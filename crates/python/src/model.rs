@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coremill::device::Chip;
 use coremill::precision::{MixedPrecisionPlan, Outcome, PrecisionFix};
 use coremill::{OpenedModel, SaveOptions};
 use coremill_mil::ir::Opset;
@@ -111,6 +112,12 @@ pub(crate) fn proof(opened: &OpenedModel) -> Result<coremill::Verified<'_>, Fail
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
         Failure::Invalid(opened.render(&report, &RenderOptions::default()))
     })
+}
+
+/// The chip of the option `device`.
+fn chip(py: Python<'_>, name: &str) -> PyResult<&'static Chip> {
+    Chip::parse(name)
+        .map_err(|unknown| error::option(py, unknown.to_string(), Some(unknown.hint())))
 }
 
 #[pymethods]
@@ -285,8 +292,15 @@ impl Model {
     }
 
     /// Checks the model for errors that Core ML would report, and for slow or inaccurate operations.
-    fn check<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("coremill._reports")?.call_method1("check", (slf,))
+    ///
+    /// `device` is a chip or an iPhone, such as `"m4"` or `"iphone17pro"`: only warnings that concern it are reported. By
+    /// default, warnings are for every chip that the model's target allows.
+    #[pyo3(signature = (*, device = None))]
+    fn check<'py>(
+        slf: &Bound<'py, Self>,
+        device: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("check_on", (slf, device))
     }
 
     fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -303,10 +317,15 @@ impl Model {
     }
 
     /// The report that `coremill check --json` prints, as JSON, and as text.
-    fn _check(&self, py: Python<'_>) -> PyResult<(String, String)> {
+    #[pyo3(signature = (device = None))]
+    fn _check(&self, py: Python<'_>, device: Option<Text>) -> PyResult<(String, String)> {
+        let chip = device.map(|Text(name)| chip(py, &name)).transpose()?;
         work::held(py, || {
             let opened = self.opened();
-            let report = coremill::check(&opened.model);
+            let report = match chip {
+                Some(chip) => coremill::check_on(&opened.model, &[chip]),
+                None => coremill::check(&opened.model),
+            };
             let text = opened.render(&report, &RenderOptions::default());
             Ok((json(py, &report.to_json())?, text))
         })

@@ -177,9 +177,14 @@ impl Program {
         slf.py().import("coremill._reports")?.call_method1("inspect", (slf,))
     }
 
-    /// Checks the models in the program for errors that Core ML would report.
-    fn check<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("coremill._reports")?.call_method1("check", (slf,))
+    /// Checks the models in the program for errors that Core ML would report. `device` is a chip or an iPhone, such as
+    /// `"m4"`: only warnings that concern it are reported.
+    #[pyo3(signature = (*, device = None))]
+    fn check<'py>(
+        slf: &Bound<'py, Self>,
+        device: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("check_on", (slf, device))
     }
 
     /// For each method, its delegates and the calls outside them with the reasons. Empty for a program that was opened.

@@ -8,7 +8,6 @@ use coremill_mil::model::{Model, Signature};
 use super::obstacle::{Context, Obstacle, obstacle, other_engines};
 use super::path::{Times, cheapest};
 use super::plan::{ComputePlan, Device, Estimate, ForecastNote, PlannedOperation, Reason};
-use super::work::work;
 
 /// Accuracy of the study's cost model.
 pub const ACCURACY: &str = "with Core ML's own times, its cost model repeats 440 of 482 plans recorded on M4 with macOS \
@@ -85,7 +84,7 @@ fn of_function(
                     ),
                     (true, true) => obstacle(&subject),
                 };
-                let (row, work) = (costs(cost_class(kind.name())), work(&subject));
+                let (row, work) = (costs(cost_class(kind.name())), subject.work());
                 let neural_engine = row.neural_engine.milliseconds(work);
                 let time = Times {
                     cpu: row.cpu.milliseconds(work),

@@ -6,7 +6,6 @@
 //! | `analytics` | plans in the `analytics.mil` that Core ML writes into its cache on a Mac |
 //! | `forecast` | [`forecast`]: obstacles, costs and the cheapest path put together |
 //! | `obstacle` | what keeps an operation off the Neural Engine |
-//! | `work` | arithmetic and memory traffic of an operation |
 //! | `path` | the cheapest sequence of engines |
 
 mod analytics;
@@ -14,7 +13,6 @@ mod forecast;
 mod obstacle;
 mod path;
 mod plan;
-mod work;
 
 pub use analytics::recorded;
 pub use forecast::{ACCURACY, ForecastOptions, forecast};

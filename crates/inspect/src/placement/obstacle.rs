@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use coremill_device::{Chip, Engine, Generation, Limit, SupportRow, support};
-use coremill_mil::infer::{Analysis, InferredValue, KnownElements, Scalar};
+use coremill_device::{Chip, Engine, Generation, Limit, SupportRow, Work, support};
+use coremill_mil::infer::{self, Analysis, InferredValue, KnownElements, Scalar};
 use coremill_mil::ir::{Binding, Dim, Function, Op, Type, ValueId};
 use coremill_mil::model::{FeatureType, ImageSizes, ShapeFlexibility, Signature};
 use coremill_mil::ops::OpKind;
@@ -349,12 +349,6 @@ impl Subject<'_> {
         }
     }
 
-    /// The number of elements of a value, 0 if it is unknown.
-    pub(super) fn elements(&self, value: ValueId) -> f64 {
-        let shape = self.shape(value).unwrap_or_else(|| vec![0]);
-        shape.iter().map(|&size| size as f64).product()
-    }
-
     /// Sizes of the argument of a parameter.
     pub(super) fn operand(&self, parameter: &str) -> Option<Vec<u64>> {
         match self.op.binding(parameter)? {
@@ -390,17 +384,12 @@ impl Subject<'_> {
 
     /// The dimension that a product of matrices sums over.
     pub(super) fn contracted(&self) -> Option<u64> {
-        match self.kind {
-            OpKind::Matmul => {
-                let shape = self.operand("x")?;
-                let transposed = self.known("transpose_x").and_then(|known| {
-                    known.elements.first().map(|element| *element == Scalar::Bool(true))
-                });
-                let rows = shape.len().checked_sub(2).filter(|_| transposed == Some(true));
-                shape.get(rows.unwrap_or(shape.len().saturating_sub(1))).copied()
-            }
-            OpKind::Linear => self.operand("weight")?.last().copied(),
-            _ => None,
-        }
+        let shape = |value| self.shape(value);
+        infer::contracted(self.context.analysis, self.op, self.kind, &shape)
+    }
+
+    /// Arithmetic and memory traffic. Unknown sizes count as zero.
+    pub(super) fn work(&self) -> Work {
+        infer::work(self.context.analysis, self.op, self.kind, &|value| self.shape(value))
     }
 }

@@ -268,6 +268,10 @@ codes! {
         "a function has more than 1 GB of weights",
         "packages above 1.0 to 1.4 GB are reported to run on the GPU",
         "compress the weights, or split the model";
+    Warning SmallModel "small-model":
+        "a function is too small for the Neural Engine; reported for a chip that is named",
+        "entering and leaving the Neural Engine costs 0.25 ms in Core ML's cost model, so the function runs on the CPU",
+        "leave it on the CPU, or enlarge the batch";
     Warning SliceToEnd "slice-to-end":
         "`slice_by_size` with a size of -1",
         "it fails on the Neural Engine",

@@ -1,3 +1,4 @@
+use coremill_device::Hazard;
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Report};
@@ -55,6 +56,37 @@ pub struct JsonDiagnostic {
     /// The parameter or attribute of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
+    /// Evidence of a warning about devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<JsonEvidence>,
+}
+
+/// Evidence of a warning in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JsonEvidence {
+    /// Affected chips, `chips before A16 and M4` for instance.
+    pub chips: String,
+    /// Affected engines.
+    pub engines: Vec<&'static str>,
+    /// Releases of the recorded cases; omitted if no source names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub systems: Option<&'static str>,
+    /// `confirmed`, `reported` or `contested`.
+    pub confidence: String,
+    /// Names of the sources.
+    pub sources: Vec<&'static str>,
+}
+
+impl From<&Hazard> for JsonEvidence {
+    fn from(hazard: &Hazard) -> JsonEvidence {
+        JsonEvidence {
+            chips: hazard.chips(),
+            engines: hazard.engines.iter().map(|engine| engine.name()).collect(),
+            systems: Some(hazard.releases).filter(|releases| !releases.is_empty()),
+            confidence: hazard.confidence.to_string(),
+            sources: hazard.sources.iter().map(|source| source.row().name).collect(),
+        }
+    }
 }
 
 impl Report {
@@ -90,6 +122,7 @@ impl From<&Diagnostic> for JsonDiagnostic {
             operation,
             value: location.value.map(|value| value.name),
             parameter: location.parameter,
+            evidence: Hazard::of(diagnostic.code.name()).map(JsonEvidence::from),
         }
     }
 }

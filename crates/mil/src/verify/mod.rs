@@ -39,7 +39,7 @@ pub use diagnostic::{
     Report, ValuePlace,
 };
 use diagnostic::{Findings, FunctionContext};
-pub use json::{JSON_VERSION, JsonDiagnostic, JsonReport};
+pub use json::{JSON_VERSION, JsonDiagnostic, JsonEvidence, JsonReport};
 pub use render::RenderOptions;
 pub use severity::Severity;
 

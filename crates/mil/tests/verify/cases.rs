@@ -1,9 +1,10 @@
 //! Test models, built from text.
 
+use coremill_device::Chip;
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::{Model, describe};
 use coremill_mil::text::{self, Weights};
-use coremill_mil::verify::Code;
+use coremill_mil::verify::{Code, Report, check, check_on};
 use coremill_tensor::Buffer;
 
 /// A rule, a model that violates it, and a similar model that does not.
@@ -14,11 +15,27 @@ pub(crate) struct Case {
     pub(crate) sound: Model,
     /// Other rules that the model also violates.
     pub(crate) also: Vec<Code>,
+    /// The chip to check for; every chip if `None`.
+    pub(crate) chip: Option<&'static str>,
 }
 
 impl Case {
     pub(crate) fn new(code: Code, broken: Model, sound: Model) -> Case {
-        Case { code, broken, sound, also: Vec::new() }
+        Case { code, broken, sound, also: Vec::new(), chip: None }
+    }
+
+    /// Checks for one chip.
+    pub(crate) fn on(mut self, chip: &'static str) -> Case {
+        self.chip = Some(chip);
+        self
+    }
+
+    /// The report of one of the models.
+    pub(crate) fn check(&self, model: &Model) -> Report {
+        match self.chip {
+            Some(name) => check_on(model, &[Chip::parse(name).expect("a chip")]),
+            None => check(model),
+        }
     }
 
     pub(crate) fn with(mut self, also: &[Code]) -> Case {

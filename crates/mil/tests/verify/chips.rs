@@ -29,6 +29,23 @@ fn sized(size: u64) -> Model {
     one("ios17", &format!("{ty} x"), &format!("{ty} y = relu(x = x);"))
 }
 
+/// 3×3 convolutions of 64 channels at 32×32, each of which saves 0.095 ms on the Neural Engine of M4.
+fn convolutions(count: usize) -> Model {
+    let (ty, weight) = ("tensor<fp16, [1, 64, 32, 32]>", "tensor<fp16, [64, 64, 3, 3]>");
+    let layers = (0..count).map(|index| {
+        let (from, to) = match (index, index + 1 == count) {
+            (0, last) => ("x".to_owned(), if last { "y".to_owned() } else { "c0".to_owned() }),
+            (_, true) => (format!("c{}", index - 1), "y".to_owned()),
+            (_, false) => (format!("c{}", index - 1), format!("c{index}")),
+        };
+        format!(
+            "{weight} w{index} = const()[val = {weight}(BLOBFILE(path = string(\"@model_path/weights/weight.bin\"), offset = uint64(64)))];\n\
+             {ty} {to} = conv(pad_type = string(\"same\"), weight = w{index}, x = {from});\n"
+        )
+    });
+    one("ios17", &format!("{ty} x"), &layers.collect::<String>())
+}
+
 fn states(count: usize) -> Model {
     let ty = "tensor<fp16, [1, 32]>";
     let names = ["a", "b", "c"];
@@ -198,6 +215,8 @@ pub(crate) fn cases() -> Vec<Case> {
             Code::TypeMismatch,
             Code::InvalidOperation,
         ]),
+        // Four of these save more than 0.25 ms.
+        Case::new(Code::SmallModel, convolutions(2), convolutions(4)).on("m4"),
         Case::new(Code::ManyStates, states(3), states(2)),
         Case::new(Code::QuantizedProduct, quantized_product(false), quantized_product(true)),
         Case::new(Code::InputGroupScale, scaled(2), scaled(1)),
@@ -229,6 +248,16 @@ fn warnings_depend_on_the_chip() {
         assert!(warns(code, &model, with), "{code} on {with}");
         assert!(without.is_empty() || !warns(code, &model, without), "{code} on {without}");
     }
+}
+
+#[test]
+fn small_models_are_reported_for_a_named_chip() {
+    let chip = Chip::parse("m4").expect("a chip");
+    let report = check_on(&convolutions(2), &[chip]).to_string();
+    let expected = "the Neural Engine saves at most 0.191 ms; a segment on it costs 0.25 ms";
+    assert!(report.contains(expected), "{report}");
+    let report = check(&convolutions(2));
+    assert!(report.diagnostics.iter().all(|found| found.code != Code::SmallModel), "{report}");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Operations that single chips run on other engines, or compute incorrectly.
 
-use coremill_device::{Chip, Limit, SupportRow};
+use coremill_device::{Chip, END_MS, Limit, SEGMENT_MS, SupportRow, cost_class, costs};
 use coremill_tensor::DType;
 
 use super::super::diagnostic::Location;
 use super::placement::computes;
 use super::{Context, Finding, Subject};
-use crate::infer::Scalar;
-use crate::ir::{ConstantData, Type};
+use crate::infer::{self, Scalar};
+use crate::ir::{ConstantData, Type, ValueId};
 use crate::ops::OpKind;
 
 /// The Neural Engines of the chips for which a condition holds; `None` if there are none.
@@ -153,6 +153,45 @@ pub(super) fn large_weights(context: &Context<'_>) -> Vec<(Location, String)> {
     let message = || format!("has {:.2} GB of weights", bytes as f64 / 1e9);
     let found = (bytes > LARGE_WEIGHTS).then(|| (context.at.place(), message()));
     found.into_iter().collect()
+}
+
+/// Reports a function if the Neural Engine saves less time than a segment on it costs, by the times of the cost model.
+///
+/// Only for a single chip: most small models are meant to run on the CPU, and their authors need no warning.
+pub(super) fn small_model(context: &Context<'_>) -> Vec<(Location, String)> {
+    let saved = match context.chips {
+        [_] => saved_milliseconds(context),
+        _ => None,
+    };
+    let needed = SEGMENT_MS + END_MS;
+    let message = |saved: f64| {
+        format!("the Neural Engine saves at most {saved:.3} ms; a segment on it costs {needed} ms")
+    };
+    let found = saved.filter(|saved| *saved < needed);
+    found.map(|saved| (context.at.place(), message(saved))).into_iter().collect()
+}
+
+/// Time that the Neural Engine would save if it ran every operation at no cost of segments; `None` if a size is unknown or
+/// nothing is computed.
+fn saved_milliseconds(context: &Context<'_>) -> Option<f64> {
+    let shape = |value: ValueId| context.tensor(value)?.known_shape();
+    let (mut saved, mut computes) = (0.0, false);
+    for &id in &context.layout.ops {
+        let op = context.at.function.op(id);
+        let is_constant = op.outputs.iter().all(|&output| context.is_constant_value(output));
+        let Some(kind) = op.kind().filter(|kind| !kind.is_constant() && !is_constant) else {
+            continue;
+        };
+        let is_tensor = |value: &ValueId| context.tensor(*value).is_some();
+        if op.outputs.iter().filter(|value| is_tensor(value)).any(|&value| shape(value).is_none()) {
+            return None;
+        }
+        let (row, work) =
+            (costs(cost_class(kind.name())), infer::work(context.analysis, op, kind, &shape));
+        saved += (row.cpu.milliseconds(work) - row.neural_engine.milliseconds(work)).max(0.0);
+        computes = true;
+    }
+    computes.then_some(saved)
 }
 
 pub(super) fn quantized_product(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {

@@ -79,6 +79,7 @@ const RULES: &[(Code, RuleInput)] = &[
     (Code::UnsupportedOnAne, RuleInput::OpKindOnce(chips::unsupported_on_ane)),
     (Code::LargeDimension, RuleInput::OpOnce(chips::large_dimension)),
     (Code::LargeWeights, RuleInput::Function(chips::large_weights)),
+    (Code::SmallModel, RuleInput::Function(chips::small_model)),
     (Code::SliceToEnd, RuleInput::Op(placement::slice_to_end)),
     (Code::DataDependentShape, RuleInput::Op(placement::data_dependent_shape)),
     (Code::Loop, RuleInput::Op(placement::while_loop)),
