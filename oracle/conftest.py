@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from oracle.support.cargo import TARGET, example
 from oracle.support.served import Runtime
 from oracle.zoo.generate import ensure
 from oracle.zoo.table import ENTRIES
 
-ROOT = Path(__file__).parent.parent
-TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 #: Whether this process is a worker of pytest-xdist, which reports its results to another process.
 SERVES = "PYTEST_XDIST_WORKER" in os.environ
-#: The names of the tests that failed in the last run, and the reports of all failures.
-FAILED = TARGET / "oracle-failed.txt"
+#: The reports of all failures.
 REPORTS = Path(tempfile.gettempdir()) / "coremill-oracle-failures.txt"
 #: Timeout of a command. The zoo's packages are small, so none should take nearly as long.
 SECONDS = 120
@@ -35,21 +33,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("package", [entry.name for entry in ENTRIES], indirect=True, scope="session")
 
 
-def pytest_sessionstart() -> None:
-    """Clears the list of failed tests."""
-    if not SERVES:
-        FAILED.unlink(missing_ok=True)
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Records the failed tests for `cargo xtask test`, and keeps their reports.
-
-    The reports are written to the temporary folder, so that they outlive the terminal and the clone.
-    """
+    """Writes reports to the temporary folder, so that they outlive the terminal and the clone."""
     if SERVES or not report.failed:
         return
-    with FAILED.open("a") as names:
-        names.write(f"oracle/{report.nodeid}\n")
     with REPORTS.open("a") as reports:
         reports.write(f"{report.nodeid} ({report.when}):\n{report.longreprtext}\n\n")
 
@@ -110,9 +97,7 @@ def all_packages(zoo: tuple[Path, dict[str, str]]) -> list[Path]:
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     """Our runtime for ExecuTorch's programs, built if necessary."""
-    command = ["cargo", "build", "--quiet", "--package", "coremill-runtime", "--example", "serve"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    served = Runtime(tmp_path_factory.mktemp("runtime"), TARGET / "debug" / "examples" / "serve")
+    served = Runtime(tmp_path_factory.mktemp("runtime"), example("serve"))
     yield served
     served.close()
 

@@ -2,18 +2,15 @@
 
 import importlib.util
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+from oracle.support.cargo import ROOT, TARGET, build
 
 
 def library() -> Path:
     """The C interface, built if necessary."""
-    subprocess.run(["cargo", "build", "--quiet", "--package", "coremill-capi"], cwd=ROOT, check=True)
-    return TARGET / "debug" / "libcoremill_capi.so"
+    return build("--lib") / "libcoremill_capi.so"
 
 
 def module() -> Any:

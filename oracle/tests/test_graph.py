@@ -1,9 +1,7 @@
 """Models built in Rust with `coremill::graph`, compared with torch, coremltools and gguf."""
 
 import json
-import pathlib
 import re
-import subprocess
 
 import gguf
 import numpy
@@ -15,10 +13,9 @@ from safetensors.torch import save_file
 
 from oracle.checkers.programs import loads_in_coremltools, milproto, read
 from oracle.corpora.graph_cases import cases
+from oracle.support.cargo import run_example
 from oracle.support.distance import Mismatch, distance, strain
 from oracle.support.sampling import every
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 # Step of the sample of cases per precision.
 SAMPLED = every(3)
@@ -28,13 +25,6 @@ TOLERANCE = {"fp32": 2e-4, "fp16": 3e-2}
 
 # Core ML's reader is slow, so it checks only every n-th package.
 READ = every(10)
-
-
-def example(name, *arguments, package="coremill-graph"):
-    command = ["cargo", "run", "--quiet", "--package", package, "--example", name, "--", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_modules_give_what_torch_gives(tmp_path):
@@ -49,7 +39,7 @@ def test_modules_give_what_torch_gives(tmp_path):
             described.append({"name": name, "module": case.module, "config": case.config, "precision": precision})
             expected[name] = (precision, case)
     (tmp_path / "cases.json").write_text(json.dumps(described))
-    example("modules", tmp_path)
+    run_example("modules", tmp_path)
 
     failures = []
     for at, (name, (precision, case)) in enumerate(expected.items()):
@@ -150,7 +140,7 @@ def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
         expected[name], sizes[name] = wanted, data.nbytes
     for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         end()
-    example("weights", tmp_path / "weights.gguf", tmp_path)
+    run_example("weights", tmp_path / "weights.gguf", tmp_path)
 
     def bits(array):
         return array.view(numpy.uint16 if array.dtype == numpy.float16 else numpy.uint32)
@@ -237,7 +227,7 @@ def test_a_llama_answers_as_transformers_does(tmp_path):
             reference.load_state_dict(state)
         with torch.no_grad():
             expected = reference(torch.tensor([tokens])).logits[0].numpy()
-        printed = example("llama", tmp_path / weights, *tokens, package="coremill")
+        printed = run_example("llama", tmp_path / weights, *tokens)
         found = numpy.array([[float(x) for x in line.split()] for line in printed.splitlines()])
         error = distance(found, expected)
         assert error < tolerance, f"{weights}: differs by {error:.1e}"
@@ -355,7 +345,7 @@ def test_decoders_answer_as_transformers_does(kind, tmp_path):
             cost = distance(expected, plain)
             print(f"{kind} in {scheme}: quantization costs {cost:.1e}")
             assert cost < COST[scheme], f"{scheme} costs {cost:.1e}"
-        printed = example("decoders", tmp_path / "config.json", tmp_path / weights, *tokens)
+        printed = run_example("decoders", tmp_path / "config.json", tmp_path / weights, *tokens)
         found = numpy.array([[float(x) for x in line.split()] for line in printed.splitlines()])
         assert found.shape == expected.shape
         drift = distance(found, expected)

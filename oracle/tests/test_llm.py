@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import subprocess
 
 import gguf
 import numpy
@@ -10,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-ROOT = pathlib.Path(__file__).parents[2]
+from oracle.support.cargo import run_example
 
 # Largest difference of a logit, in units of the largest expected logit or 1.
 TOLERANCE = 1e-5
@@ -135,16 +134,10 @@ def write_gguf(path, name, model, add_vocabulary=None, codes=None):
     writer.close()
 
 
-def example(directory):
-    command = ["cargo", "run", "--quiet", "--package", "coremill-llm", "--example", "logits", "--", str(directory)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def differences(tmp_path, cases, expected):
     """Runs the cases; returns those whose logits differ."""
     (tmp_path / "cases.json").write_text(json.dumps(cases))
-    example(tmp_path)
+    run_example("logits", tmp_path)
     failures = []
     for name, wanted in expected.items():
         result = json.loads((tmp_path / f"{name}.json").read_text())
@@ -326,10 +319,8 @@ def trained(kind):
 
 
 def tokenize(path, texts):
-    command = ["cargo", "run", "--quiet", "--package", "coremill-llm", "--example", "tokens", "--", str(path)]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(texts), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    printed = run_example("tokens", path, text=json.dumps(texts))
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "digits", "llama3", "marks"])
@@ -454,10 +445,8 @@ def test_chats_are_those_of_transformers(tmp_path):
             for prompts in (False, True)
             for tools in (None, TOOLS)
         ]
-        command = ["cargo", "run", "--quiet", "--package", "coremill-llm", "--example", "tokens", "--", str(folder), "--chat"]
-        done = subprocess.run(command, cwd=ROOT, input=json.dumps(cases), capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        for case, line in zip(cases, done.stdout.splitlines(), strict=True):
+        printed = run_example("tokens", folder, "--chat", text=json.dumps(cases))
+        for case, line in zip(cases, printed.splitlines(), strict=True):
             rendered, _ = render_jinja_template(
                 conversations=[case["messages"]],
                 tools=case["tools"],
