@@ -1,26 +1,15 @@
 //! `cargo xtask test`: the Rust tests, then the oracle tests.
 
-use std::fs;
-use std::io::{self, BufRead as _, BufReader, IsTerminal as _};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 
 use crate::apple;
 use crate::oracle::interpreter;
 use crate::python;
-use crate::workspace::{binary, cargo, execute, root, target_directory};
+use crate::workspace::{binary, cargo, execute, root};
 
 /// Environment variable with the path of the `coremill` command, for the oracle tests.
 const BINARY_VARIABLE: &str = "COREMILL";
-
-/// Exit code of pytest if all tests ran and some failed.
-const SOME_FAILED: i32 = 1;
-
-/// Maximum number of failed oracle tests, or failed targets of Rust tests, that are run a second time.
-/// Thousands of tests run in parallel on machines with other load, among them tests with a browser, compilers
-/// and runtimes. A test that fails only under this load is reported, but does not fail the run.
-const TRIED_AGAIN: usize = 3;
 
 /// Which tests to run.
 #[derive(clap::Args)]
@@ -50,7 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         thread::spawn(move || interpreter(&root))
     });
     if !arguments.oracle_only {
-        run_rust_tests(&root)?;
+        let mut tests = cargo(&root);
+        execute(tests.args(["test", "--workspace", "--no-fail-fast"]), "the Rust tests")?;
         // Check the configuration for apps, without the engine and MIL.
         let mut ships = cargo(&root);
         ships.args(["check", "--package", "coremill-capi", "--no-default-features"]);
@@ -69,93 +59,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         )?;
         let package = python::package(&root)?;
         let python = python.join().map_err(|_| "installing the oracles panicked")??;
-        let pytest = || {
-            let mut command = Command::new(&python);
-            command.current_dir(&root).env(BINARY_VARIABLE, binary(&root));
-            command.env("PYTHONPATH", &package).args(["-m", "pytest"]);
-            command
-        };
-        let failed = target_directory(&root).join("oracle-failed.txt");
-        run_oracles(pytest, arguments.expression.as_deref(), &failed)?;
-    }
-    Ok(())
-}
-
-/// Runs the Rust tests. If only a few targets fail, they are run a second time.
-#[expect(clippy::print_stderr, reason = "what cargo says is passed on")]
-fn run_rust_tests(root: &Path) -> Result<(), String> {
-    let what = "the Rust tests";
-    let failed = |error: io::Error| format!("{what}: {error}");
-    let mut all = cargo(root);
-    all.args(["test", "--workspace", "--no-fail-fast"]);
-    if io::stderr().is_terminal() {
-        all.args(["--color", "always"]);
-    }
-    let mut running = all.stderr(Stdio::piped()).spawn().map_err(failed)?;
-    let mut targets = vec![];
-    for line in running.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines())
-    {
-        let line = line.map_err(failed)?;
-        eprintln!("{line}");
-        targets.extend(failed_target(&line).map(str::to_owned));
-    }
-    let status = running.wait().map_err(failed)?;
-    if status.success() {
-        return Ok(());
-    }
-    if !(1..=TRIED_AGAIN).contains(&targets.len()) {
-        return Err(format!("{what} failed ({status})"));
-    }
-    for target in &targets {
-        println!("to be run once more: {target}");
-        // Name the whole workspace: a single package would be rebuilt with fewer features.
-        let mut again = cargo(root);
-        again.args(["test", "--workspace"]).args(target.split(' ').skip(2));
-        execute(&mut again, &format!("{what} of `{target}`, run once more,"))?;
-    }
-    println!("warning: these Rust tests only passed when run again: {}", targets.join(", "));
-    Ok(())
-}
-
-/// The target in a line of cargo's final list, as arguments that select it: "    `-p PACKAGE --test NAME`".
-fn failed_target(line: &str) -> Option<&str> {
-    let target = line.trim().strip_prefix('`')?.strip_suffix('`')?;
-    target.starts_with("-p ").then_some(target)
-}
-
-/// Runs the oracle tests. If all tests ran and only a few failed, these are run a second time. `list` is the
-/// file to which the tests write the names of failed tests.
-fn run_oracles(
-    pytest: impl Fn() -> Command,
-    expression: Option<&str>,
-    list: &Path,
-) -> Result<(), String> {
-    let mut all = pytest();
-    // The failed tests are printed below, after the second run.
-    all.args(["oracle", "-r", "N"]);
-    if let Some(expression) = expression {
-        all.args(["-k", expression]);
-    }
-    let status = all.status().map_err(|error| format!("the oracle tests: {error}"))?;
-    if status.success() {
-        return Ok(());
-    }
-    let names = fs::read_to_string(list).unwrap_or_default();
-    let names: Vec<&str> = names.lines().collect();
-    if status.code() != Some(SOME_FAILED) || !(1..=TRIED_AGAIN).contains(&names.len()) {
-        for name in names {
-            println!("FAILED {name}");
+        let mut pytest = Command::new(&python);
+        pytest.current_dir(&root).env(BINARY_VARIABLE, binary(&root)).env("PYTHONPATH", &package);
+        pytest.args(["-m", "pytest", "oracle", "--durations", "15", "--durations-min", "10"]);
+        if let Some(expression) = &arguments.expression {
+            pytest.args(["-k", expression]);
         }
-        return Err(format!("the oracle tests failed ({status})"));
+        execute(&mut pytest, "the oracle tests")?;
     }
-    println!("{} to be run once more, alone: {}", counted(names.len()), names.join(" "));
-    let mut again = pytest();
-    again.args(["--numprocesses", "0"]).args(&names);
-    execute(&mut again, "the oracle tests, run once more,")?;
-    println!("warning: these tests only passed alone: {}", names.join(" "));
     Ok(())
-}
-
-fn counted(tests: usize) -> String {
-    if tests == 1 { "1 test".to_owned() } else { format!("{tests} tests") }
 }
