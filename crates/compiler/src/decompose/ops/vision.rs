@@ -57,10 +57,7 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     let samples = call.int("sampling_ratio")?;
     let aligned = call.bool("aligned")?;
     if samples < 1 {
-        refuse!(
-            "`sampling_ratio` must be at least 1, got {samples}: the number of samples would depend on the sizes of \
-             the boxes"
-        );
+        return adaptive_roi_align(call, &x, &rois);
     }
     let [batch, channels, height, width] = fixed(&x, "`input`")?;
     let [boxes, _] = fixed(&rois, "`rois`")?;
@@ -110,6 +107,133 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     let wanted = sizes([channels, boxes, rows, columns]);
     let means = call.emit("aten.avg_pool2d.default", given, x.dtype, wanted)?;
     one(call.permute(&means, &[1, 0, 2, 3])?)
+}
+
+/// `roi_align` whose number of sample points per part is the size of the part, rounded up.
+///
+/// A sample point weights the two nearest rows and columns, so the result is a matrix product: the mean row weights, the
+/// image, and the mean column weights. The images of a batch are stacked vertically.
+fn adaptive_roi_align(call: &mut Call<'_>, x: &Tensor, rois: &Tensor) -> Results {
+    // Sums of coordinates exceed the precision of fp16.
+    call.frame.exact = true;
+    let dtype = x.dtype;
+    let x = call.cast(x, ScalarType::Float32)?;
+    let rois = call.cast(rois, ScalarType::Float32)?;
+    let (rows, columns) = (call.int("pooled_height")?, call.int("pooled_width")?);
+    let [batch, channels, height, width] = fixed(&x, "`input`")?;
+    let [boxes, _] = fixed(&rois, "`rois`")?;
+    let of_rows = mean_weights(call, &rois, 2, rows, height)?;
+    let of_columns = mean_weights(call, &rois, 1, columns, width)?;
+    let image = call.slice(&rois, 1, 0, 1, 1)?;
+    let image = call.view(&image, sizes([boxes, 1, 1, 1]))?;
+    let images = call.count(&Size::Fixed(batch), ScalarType::Float32)?;
+    let images = call.view(&images, sizes([1, 1, batch, 1]))?;
+    let is_image = call.compare("eq", &image, &images)?;
+    let is_image = call.cast(&is_image, ScalarType::Float32)?;
+    let of_rows = call.view(&of_rows, sizes([boxes, rows, 1, height]))?;
+    let of_rows = call.multiply(&of_rows, &is_image)?;
+    let stacked = (checked(batch) * height).get()?;
+    let of_rows = call.view(&of_rows, sizes([(checked(boxes) * rows).get()?, stacked]))?;
+    let x = call.permute(&x, &[1, 0, 2, 3])?;
+    let x = call.view(&x, sizes([channels, stacked, width]))?;
+    let means = call.matmul(&of_rows, &x)?;
+    let means = call.view(&means, sizes([channels, boxes, rows, width]))?;
+    let means = call.permute(&means, &[1, 0, 2, 3])?;
+    let lines = (checked(channels) * rows).get()?;
+    let means = call.view(&means, sizes([boxes, lines, width]))?;
+    let of_columns = call.permute(&of_columns, &[0, 2, 1])?;
+    let means = call.bmm(&means, &of_columns)?;
+    let means = call.view(&means, sizes([boxes, channels, rows, columns]))?;
+    one(call.cast(&means, dtype)?)
+}
+
+/// For each box and each of its `count` parts, the mean weights with which its sample points take the elements of an axis.
+///
+/// The points are `first + step * i`. An element is weighted by 1 minus its distance, so the sum of the weights of a range
+/// of points follows from their number and the sum of their distances. Points up to one element outside take the element
+/// at the edge.
+fn mean_weights(
+    call: &mut Call<'_>,
+    rois: &Tensor,
+    column: i64,
+    count: i64,
+    extent: i64,
+) -> TensorResult {
+    let scale = call.float("spatial_scale")?;
+    let offset = if call.bool("aligned")? { -0.5 } else { 0.0 };
+    let [boxes, _] = fixed(rois, "`rois`")?;
+    let mut ends = Vec::with_capacity(2);
+    for column in [column, column + 2] {
+        let end = call.slice(rois, 1, column, 1, 1)?;
+        let end = call.view(&end, sizes([boxes, 1, 1]))?;
+        let end = call.times(&end, scale)?;
+        ends.push(call.add_number(&end, offset)?);
+    }
+    let (start, end) = (ends.at(0)?.clone(), ends.at(1)?.clone());
+    let mut length = call.subtract(&end, &start)?;
+    if offset == 0.0 {
+        length = call.clamp(&length, Some(1.0), None)?;
+    }
+    let part = call.times(&length, 1.0 / count as f64)?;
+    let samples = calc!(call, "max(ceil(part), 0)", part)?;
+    let divisor = call.clamp(&samples, Some(1.0), None)?;
+    let whole = call.divide(&part, &divisor)?;
+    // Boxes of negative size have no samples; their step only must not be 0.
+    let step = calc!(call, "where(part > 0, whole, 1)", part, whole)?;
+    let parts = call.count(&Size::Fixed(count), ScalarType::Float32)?;
+    let parts = call.view(&parts, sizes([1, count, 1]))?;
+    let elements = call.count(&Size::Fixed(extent), ScalarType::Float32)?;
+    let elements = call.view(&elements, sizes([1, 1, extent]))?;
+    // The first point, relative to each element.
+    let first = calc!(
+        call,
+        "start + part * parts + step * 0.5 - elements",
+        start,
+        part,
+        parts,
+        step,
+        elements
+    )?;
+    let position = calc!(call, "-first / step", first, step)?;
+    let inverse = calc!(call, "1 / step", step)?;
+    // The numbers of points up to one element before, at, and one element after.
+    let before =
+        calc!(call, "min(max(ceil(position - inverse), 0), samples)", position, inverse, samples)?;
+    let at = calc!(call, "min(max(floor(position) + 1, 0), samples)", position, samples)?;
+    let after = calc!(
+        call,
+        "min(max(floor(position + inverse) + 1, 0), samples)",
+        position,
+        inverse,
+        samples
+    )?;
+    let mut sums = Vec::with_capacity(3);
+    for number in [&before, &at, &after] {
+        sums.push(calc!(
+            call,
+            "number * (first + step * 0.5 * (number - 1))",
+            number,
+            first,
+            step
+        )?);
+    }
+    let (sum_before, sum_at, sum_after) = (sums.at(0)?, sums.at(1)?, sums.at(2)?);
+    let rising = calc!(call, "at - before + sum_at - sum_before", at, before, sum_at, sum_before)?;
+    let falling = calc!(call, "after - at - sum_after + sum_at", after, at, sum_after, sum_at)?;
+    let last = extent - 1;
+    let rising =
+        calc!(call, "where(elements <= 0, at - before, rising)", elements, at, before, rising)?;
+    let falling = calc!(
+        call,
+        "where(elements >= last, after - at, falling)",
+        elements,
+        last,
+        after,
+        at,
+        falling
+    )?;
+    let sum = call.add(&rising, &falling)?;
+    call.divide(&sum, &divisor)
 }
 
 /// Deformable convolution: samples the pixels at offset positions, then multiplies matrices.

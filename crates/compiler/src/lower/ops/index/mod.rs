@@ -12,6 +12,7 @@ mod write;
 pub(crate) use self::gather::gathered_along;
 pub(crate) use self::places::{constant_ints, wrapped};
 pub(crate) use self::sort::nth_smallest;
+pub(crate) use self::unique::set_places;
 use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[&[Row]] =

@@ -73,7 +73,7 @@ impl Runs {
 }
 
 /// Indices of the nonzero elements of a vector.
-fn set_places(builder: &mut Builder, flags: ValueId) -> ValueResult {
+pub(crate) fn set_places(builder: &mut Builder, flags: ValueId) -> ValueResult {
     let rows = builder.unary(OpKind::NonZero, flags)?;
     builder.squeeze(rows, &[1])
 }

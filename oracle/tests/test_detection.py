@@ -1,0 +1,85 @@
+"""`nms` and `roi_align` of torchvision: converted, and run by the engine, as in torch."""
+
+import numpy
+import pytest
+import torch
+
+import coremill
+
+torchvision = pytest.importorskip("torchvision")
+
+#: Boxes inside an image of 16 by 16, across its edges, outside of it, without size, of negative size, and larger than it.
+BOXES = [
+    [1.0, 2.0, 9.5, 7.25],
+    [0.0, 0.0, 16.0, 16.0],
+    [-3.0, -2.5, 4.0, 6.0],
+    [12.0, 10.0, 30.0, 45.0],
+    [40.0, 40.0, 50.0, 50.0],
+    [5.0, 5.0, 5.0, 5.0],
+    [9.0, 8.0, 3.0, 2.0],
+    [-70.3, -51.7, 92.1, 83.9],
+    [3.3, 4.4, 3.9, 5.1],
+]
+
+
+class Suppression(torch.nn.Module):
+    """Boxes that remain."""
+
+    def forward(self, boxes, scores):
+        return torchvision.ops.nms(boxes, scores, 0.4)
+
+
+class Kept(torch.nn.Module):
+    """The remaining boxes themselves."""
+
+    def forward(self, boxes, scores):
+        return boxes[torchvision.ops.nms(boxes, scores, 0.3)]
+
+
+class Align(torch.nn.Module):
+    """Means of parts of boxes."""
+
+    def __init__(self, size, scale, aligned):
+        super().__init__()
+        self.options = {"output_size": size, "spatial_scale": scale, "sampling_ratio": -1, "aligned": aligned}
+
+    def forward(self, x, rois):
+        return torchvision.ops.roi_align(x, rois, **self.options)
+
+
+def boxes(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Boxes, many of which overlap, and their scores."""
+    torch.manual_seed(seed)
+    corners = torch.rand(count, 2) * 40
+    return torch.cat([corners, corners + 5 + torch.rand(count, 2) * 20], 1), torch.rand(count) * 4 - 2
+
+
+@pytest.mark.parametrize("target", ["ios15", "ios17", "ios18"])
+@pytest.mark.parametrize("module", [Suppression, Kept])
+def test_suppressed_boxes_are_those_of_torch(module, target):
+    inputs = boxes(60, 1)
+    model = coremill.convert(torch.export.export(module(), inputs), target=target)
+    counts = set()
+    for seed in range(1, 6):
+        inputs = boxes(60, seed)
+        expected = module()(*inputs)
+        (found,) = model.predict(boxes=inputs[0], scores=inputs[1]).values()
+        numpy.testing.assert_allclose(numpy.asarray(found), expected.numpy(), rtol=1e-3, atol=0)
+        counts.add(len(expected))
+    assert len(counts) > 1, "the inputs should leave different numbers of boxes"
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "aligned"),
+    [((4, 4), 1.0, False), ((3, 5), 0.5, True), ((7, 2), 1.0, True), ((1, 1), 0.25, False)],
+)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_adaptive_samples_are_those_of_torch(size, scale, aligned, precision):
+    torch.manual_seed(3)
+    x = torch.randn(2, 3, 16, 11)
+    rois = torch.tensor([[float(at % 2), *box] for at, box in enumerate(BOXES)])
+    module = Align(size, scale, aligned)
+    model = coremill.convert(torch.export.export(module, (x, rois)), precision=precision)
+    (found,) = model.predict(x=x, rois=rois).values()
+    bound = 2e-5 if precision == "fp32" else 4e-3
+    numpy.testing.assert_allclose(numpy.asarray(found), module(x, rois).numpy(), rtol=bound, atol=bound)
