@@ -22,7 +22,7 @@ The docstrings of `coremill`. [The Python package](python.md) introduces it with
 GROUPS = {
     "Conversion": ["convert", "lower", "quantize", "compress"],
     "Models": ["load", "Model", "Session", "Program", "Method"],
-    "Editing": ["edit", "merge"],
+    "Editing": ["edit", "merge", "split"],
     "Inspection": ["check", "compare", "inspect", "extract", "Report", "Comparison"],
     "Language models": [
         "llm.convert",

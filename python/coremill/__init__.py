@@ -9,7 +9,7 @@ Importing this package imports neither torch nor executorch nor coremltools.
 """
 
 from coremill._convert import convert, lower, quantize
-from coremill._edit import edit, merge
+from coremill._edit import edit, merge, split
 from coremill._errors import (
     ConversionError,
     Error,
@@ -52,4 +52,5 @@ __all__ = [
     "lower",
     "merge",
     "quantize",
+    "split",
 ]

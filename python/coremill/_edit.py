@@ -1,4 +1,4 @@
-"""`edit` and `merge`: other inputs, outputs, names and types of models."""
+"""`edit`, `merge` and `split`: changed models, several models as one, and one as several."""
 
 from __future__ import annotations
 
@@ -81,6 +81,66 @@ def merge(functions: Mapping[str, Any]) -> _native.Model:
         model, function = model if isinstance(model, tuple) else (model, None)
         parts.append((name, model, function))
     return _native.merge(parts)
+
+
+def split(
+    model: _native.Model,
+    *,
+    max_size: str | int | None = None,
+    after: Sequence[str] | str | None = None,
+    function: str | None = None,
+    verify: bool = True,
+) -> list[_native.Model]:
+    """Pieces of a model that run one after another. A piece takes inputs of the model and outputs of earlier pieces, by name.
+
+    Args:
+        model: the model.
+        max_size: the maximum size of the weights of a piece, such as `"500MB"`.
+        after: values after whose operations the model is cut. Without `max_size` and `after`, the pieces are halves.
+        function: the function to cut; the default one if left out.
+        verify: runs the model and the pieces on random inputs; they must compute the same bits with rounded numerics.
+
+    Raises:
+        Error: the model cannot be cut there, or the pieces compute something else.
+    """
+    names = None if after is None else _names(after)
+    pieces = _native.split(model, None if max_size is None else str(max_size), names, function)
+    if verify:
+        _verify_pieces(model, pieces, function)
+    return pieces
+
+
+def _verify_pieces(model: _native.Model, pieces: Sequence[_native.Model], function: str | None) -> None:
+    import numpy
+
+    from coremill._errors import InternalError
+
+    summary = model.inspect()
+    name = function or summary["default_function"]
+    described = next(one for one in summary["functions"] if one["name"] == name)
+    generator = numpy.random.default_rng(1)
+    values: dict = {}
+    for feature in described["inputs"]:
+        shape = feature["shape"]
+        if feature["kind"] == "image":
+            values[feature["name"]] = generator.integers(0, 256, shape).astype(numpy.float32)
+        elif feature["dtype"] in ("fp16", "fp32"):
+            values[feature["name"]] = generator.uniform(-1, 1, shape).astype(numpy.float32)
+        else:
+            values[feature["name"]] = generator.integers(0, 2, shape).astype(numpy.int32)
+    expected = model.session(function, numerics="rounded").predict(values)
+    found: dict = {}
+    for piece in pieces:
+        inputs = [feature["name"] for feature in piece.inspect()["functions"][0]["inputs"]]
+        outputs = piece.session(numerics="rounded").predict({key: values[key] for key in inputs})
+        values.update(outputs)
+        found.update(outputs)
+    for key, value in expected.items():
+        same = key in found and (
+            numpy.array_equal(value, found[key], equal_nan=True) if hasattr(value, "dtype") else value == found[key]
+        )
+        if not same:
+            raise InternalError(f"the pieces compute another `{key}` than the whole model")
 
 
 def interface_edits(

@@ -118,6 +118,25 @@ impl Steps {
         Ok(pieces)
     }
 
+    /// Two pieces whose weights have about the same size; one if there is only one step.
+    pub fn halves(&self) -> Vec<Range<usize>> {
+        let mut sizes = Vec::with_capacity(self.len());
+        let (mut held, mut size) = (HashSet::new(), 0);
+        for step in 0..self.len() {
+            let mut added = self.constants(step..step + 1);
+            added.retain(|op| !held.contains(op));
+            size += self.bytes(&added);
+            held.extend(added);
+            sizes.push(size);
+        }
+        sizes.pop();
+        let cut = (sizes.iter().enumerate()).min_by_key(|(_, held)| (2 * **held).abs_diff(size));
+        match cut {
+            Some((step, _)) => vec![0..step + 1, step + 1..self.len()],
+            None => vec![0..self.len()],
+        }
+    }
+
     /// The pieces if the model is cut after the operations that compute these values.
     pub fn after(&self, values: &[String]) -> Result<Vec<Range<usize>>, Error> {
         let computed: Vec<(usize, &str)> = (self.steps.iter().enumerate())

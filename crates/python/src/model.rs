@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::device::Chip;
+use coremill::mil::pipeline::{Pipeline, Stage};
 use coremill::precision::{MixedPrecisionPlan, Outcome, PrecisionFix};
 use coremill::{OpenedModel, SaveOptions};
 use coremill_mil::ir::Opset;
@@ -389,6 +390,66 @@ pub(crate) fn merge(
         Ok(OpenedModel::made(merged, Path::new("model")))
     })?;
     Ok(Model::new(merged, lent, None))
+}
+
+/// A model as pieces that run one after another: of at most `max_size`, after the operations of `after`, or halves.
+#[pyfunction]
+#[pyo3(signature = (model, max_size=None, after=None, function=None))]
+pub(crate) fn split(
+    py: Python<'_>,
+    model: Py<Model>,
+    max_size: Option<String>,
+    after: Option<Vec<String>>,
+    function: Option<String>,
+) -> PyResult<Vec<Model>> {
+    let max_size = match max_size {
+        None => None,
+        Some(text) => Some(coremill::quantity::parse_bytes(&text).map_err(|reason| {
+            error::option(py, format!("`max_size`: {reason}, got `{text}`"), None)
+        })?),
+    };
+    let model = model.get();
+    let opened = model.opened();
+    let pieces = work::run(py, move |stage| {
+        stage.set("splitting the model");
+        let steps = coremill::edit::Steps::of(&opened.model, function.as_deref())?;
+        let ranges = match (max_size, after) {
+            (Some(bytes), _) => steps.of_size(bytes)?,
+            (None, Some(values)) => steps.after(&values)?,
+            (None, None) => steps.halves(),
+        };
+        Ok(steps.pieces(&ranges)?)
+    })?;
+    let made = pieces.into_iter().map(|piece| {
+        Model::new(OpenedModel::made(piece, Path::new("model")), model.lent(py), None)
+    });
+    Ok(made.collect())
+}
+
+/// Writes models as a pipeline. `whole` describes its inputs and outputs.
+#[pyfunction]
+pub(crate) fn save_pipeline(
+    py: Python<'_>,
+    path: std::path::PathBuf,
+    whole: Py<Model>,
+    stages: Vec<(String, Py<Model>)>,
+) -> PyResult<()> {
+    let description = whole.get().opened().model.description.clone();
+    let stages: Vec<Stage> = stages
+        .into_iter()
+        .map(|(name, model)| Stage { name, model: model.get().opened().model.clone() })
+        .collect();
+    work::run(py, move |stage| {
+        stage.set("writing the pipeline");
+        let version = stages.iter().map(|stage| stage.model.specification_version).max();
+        let pipeline = Pipeline {
+            specification_version: version.unwrap_or_default(),
+            description,
+            stages,
+            ..Pipeline::default()
+        };
+        Ok(coremill::save_pipeline(&path, &pipeline, &SaveOptions::default())?)
+    })
 }
 
 pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {

@@ -26,7 +26,6 @@ ALTERNATIVES = {
     "compute_device": "`coremill plan` records the compute plan on a Mac",
     "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
     "make_pipeline": "convert the stages as one module",
-    "bisect_model": "`coremill compare --per-op` finds the value where two models part",
     "randomize_weights": "`coremill run --fill-weights random` runs a model without its weights",
     "get_weights_metadata": "`coremill.inspect(model)` lists the weights",
     "linear_quantize_activations": "`coremill.quantize(program, 'int8-static', samples)`",

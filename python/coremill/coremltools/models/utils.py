@@ -257,3 +257,33 @@ def compile_model(model: Any, destination_path: str | None = None) -> str:
     if os.path.exists(destination_path):
         shutil.rmtree(destination_path)
     return shutil.move(path, destination_path)
+
+
+def bisect_model(
+    model: str | MLModel,
+    output_dir: str,
+    merge_chunks_to_pipeline: bool = False,
+    check_output_correctness: bool = True,
+) -> None:
+    """Writes a model as two packages whose weights have about the same size, or as a pipeline of the two."""
+    import coremill
+    from coremill import _native
+
+    from .model import MLModel
+
+    if not isinstance(model, (str, MLModel)):
+        raise ValueError(f"'model' must be type of [str, MLModel]. Got {type(model)}.")
+    whole = coremill.load(model) if isinstance(model, str) else model._model
+    if [function["name"] for function in whole.inspect()["functions"]] != ["main"]:
+        raise ValueError("'bisect_model' only support model with a single 'main' function.")
+    pieces = coremill.split(whole, verify=check_output_correctness)
+    if len(pieces) != 2:
+        raise ValueError("'bisect_model' needs a model with at least two operations.")
+    prefix = f"{os.path.splitext(os.path.basename(model))[0]}_" if isinstance(model, str) else ""
+    os.makedirs(output_dir, exist_ok=True)
+    if merge_chunks_to_pipeline:
+        path = os.path.join(output_dir, f"{prefix}chunked_pipeline.mlpackage")
+        _native.save_pipeline(path, whole, [(f"chunk{at}", piece) for at, piece in enumerate(pieces, 1)])
+        return
+    for at, piece in enumerate(pieces, 1):
+        piece.save(os.path.join(output_dir, f"{prefix}chunk{at}.mlpackage"))
