@@ -474,3 +474,75 @@ print(took, [name for name in ("torch", "numpy", "coremltools", "google.protobuf
         assert loaded.strip() == "[]"
         best = min(best, float(took))
     assert best < 0.05
+
+
+class Layers(torch.nn.Module):
+    """Two layers of equal size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(24, 24)
+        self.second = torch.nn.Linear(24, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(self.second(torch.relu(self.first(x))))
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True])
+def test_bisected_models_compute_the_same(tmp_path: Path, is_pipeline: bool) -> None:
+    """As packages and as a pipeline."""
+    x = torch.rand(2, 24)
+    whole = tmp_path / "Whole.mlpackage"
+    ct.convert(torch.export.export(Layers(), (x,)), compute_precision=ct.precision.FLOAT32).save(str(whole))
+    ct.utils.bisect_model(str(whole), str(tmp_path), merge_chunks_to_pipeline=is_pipeline)
+    expected = ct.models.MLModel(str(whole)).predict({"x": x})
+    if is_pipeline:
+        assert ct.utils.load_spec(str(tmp_path / "Whole_chunked_pipeline.mlpackage")).WhichOneof("Type") == "pipeline"
+        return
+    pieces = [ct.models.MLModel(str(tmp_path / f"Whole_chunk{at}.mlpackage")) for at in (1, 2)]
+    assert [sum(op.type == "linear" for op in piece._spec.mlProgram.functions["main"].block_specializations.popitem()[1].operations) for piece in pieces] == [1, 1]
+    found = pieces[1].predict(pieces[0].predict({"x": x}))
+    for name, value in expected.items():
+        numpy.testing.assert_array_equal(found[name], value)
+
+
+class Quantized(torch.nn.Module):
+    """Tensors that are quantized and dequantized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        scales, zeros = torch.tensor([0.1, 0.2, 0.1, 0.3]), torch.tensor([1, 2, 3, 4])
+        weight = torch.quantize_per_channel(torch.rand(5, 4) * 9, scales, zeros, 1, torch.quint8)
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.dequantize(torch.quantize_per_tensor(x, torch.tensor([0.05]), torch.tensor([3]), torch.quint8))
+        scales, zeros = torch.tensor([0.1, 0.2, 0.1, 0.3, 0.2]), torch.tensor([1, 2, 3, 4, 5])
+        x = torch.dequantize(torch.quantize_per_channel(x, scales, zeros, 1, torch.qint8))
+        return x @ torch.dequantize(self.weight)
+
+
+def test_quantized_tensors_of_traced_modules() -> None:
+    """Their integers are those of torch."""
+    x = torch.rand(3, 5) * 20
+    module = Quantized().eval()
+    model = ct.convert(
+        torch.jit.trace(module, x),
+        inputs=[ct.TensorType(name="x", shape=x.shape)],
+        compute_precision=ct.precision.FLOAT32,
+        minimum_deployment_target=ct.target.iOS17,
+    )
+    (found,) = model.predict({"x": x}).values()
+    numpy.testing.assert_allclose(found, module(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_types_that_core_ml_does_not_quantize_to() -> None:
+    """The error names the types that it does."""
+
+    class Wide(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.dequantize(torch.quantize_per_tensor(x, 0.1, 0, torch.qint32))
+
+    traced = torch.jit.trace(Wide(), torch.rand(3))
+    with pytest.raises(ValueError, match="must be int8 or uint8, got qint32\nhint: quantize to `torch.qint8`"):
+        ct.convert(traced, inputs=[ct.TensorType(shape=(3,))])

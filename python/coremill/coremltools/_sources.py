@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ._quantized import QuantizationError, without_quantized_tensors
 from ._types import EnumeratedShapes, dtype_name
 
 # `typing` takes long to import.
@@ -239,6 +240,16 @@ def _of_script(module: Any, inputs: list) -> Source:
     class Converter(TS2EPConverter):
         """Exports with the dimensions that are asked for."""
 
+        def convert(self) -> Any:
+            known = (self.name_to_param, self.name_to_buffer)
+            for name in without_quantized_tensors(self.ts_graph, {**known[0], **known[1]}):
+                for tensors in known:
+                    tensors.pop(name, None)
+            program = super().convert()
+            for name in [name for name, tensor in program.state_dict.items() if tensor.is_quantized]:
+                del program.state_dict[name]
+            return program
+
         def retrace_as_exported_program(self, gm: Any, name_to_constant: dict) -> Any:
             dims = _dynamic(given)
             shapes = None if dims is None or nested != examples else tuple(dims)
@@ -262,6 +273,8 @@ def _of_script(module: Any, inputs: list) -> Source:
     try:
         with torch.no_grad():
             program = Converter(module, nested, None).convert()
+    except QuantizationError:
+        raise
     except Exception as failure:
         raise RuntimeError(
             f"torch cannot make an exported program of the traced module: {type(failure).__name__}: {_first_line(failure)}\n"
