@@ -8,7 +8,7 @@ import coremill
 
 torchvision = pytest.importorskip("torchvision")
 
-#: Boxes inside an image of 16 by 16, across its edges, outside of it, without size, of negative size, and larger than it.
+#: Boxes inside an image of 16 by 16, across its edges, outside, without size, of negative size, and larger.
 BOXES = [
     [1.0, 2.0, 9.5, 7.25],
     [0.0, 0.0, 16.0, 16.0],
