@@ -546,3 +546,50 @@ def test_types_that_core_ml_does_not_quantize_to() -> None:
     traced = torch.jit.trace(Wide(), torch.rand(3))
     with pytest.raises(ValueError, match="must be int8 or uint8, got qint32\nhint: quantize to `torch.qint8`"):
         ct.convert(traced, inputs=[ct.TensorType(shape=(3,))])
+
+
+class Trained(torch.nn.Module):
+    """A pruned and palettized convolution, and a pruned layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torch.nn.Conv2d(8, 16, 2)
+        self.head = torch.nn.Sequential(torch.nn.Linear(7, 8))
+        with torch.no_grad():
+            weight = torch.randint(0, 16, self.features.weight.shape) * 0.125
+            self.features.weight.copy_(weight * (torch.rand(weight.shape) < 0.6))
+            self.head[0].weight.copy_(torch.randint(0, 2, (8, 7)) * 0.25)
+        self.features.register_buffer("_COREML_/weight/compression_type", torch.tensor([1, 2]))
+        self.features.register_buffer("_COREML_/weight/lut", torch.zeros(2, 1, 1, 1, 16, 1))
+        self.head[0].register_buffer("_COREML_/weight/compression_type", torch.tensor([1]))
+        self.register_buffer("_COREML_/metadata_version", torch.tensor(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.features(x)))
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+def test_compression_noted_by_training(is_traced: bool) -> None:
+    """Weights are pruned and palettized without loss."""
+    torch.manual_seed(5)
+    x = torch.rand(1, 8, 8, 8)
+    module = Trained().eval()
+    source = torch.jit.trace(module, x) if is_traced else torch.export.export(module, (x,))
+    options = {"inputs": [ct.TensorType(name="x", shape=x.shape)], "compute_precision": ct.precision.FLOAT32}
+    model = ct.convert(source, minimum_deployment_target=ct.target.iOS18, **options)
+    (block,) = model._spec.mlProgram.functions["main"].block_specializations.values()
+    found = sorted(op.type for op in block.operations if op.type.startswith("constexpr"))
+    assert found == ["constexpr_lut_to_sparse", "constexpr_sparse_to_dense", "constexpr_sparse_to_dense"]
+    (y,) = model.predict({"x": x}).values()
+    numpy.testing.assert_allclose(y, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="only supported in iOS18"):
+        ct.convert(source, minimum_deployment_target=ct.target.iOS16, **options)
+
+
+def test_incomplete_notes_of_training() -> None:
+    """The error names what is missing."""
+    module = Trained().eval()
+    module.head[0].register_buffer("_COREML_/bias/quantization_n_bits", torch.tensor(4))
+    program = torch.export.export(module, (torch.rand(1, 8, 8, 8),))
+    with pytest.raises(ValueError, match="for head.0.bias, but the 'compression_type' is not set"):
+        ct.convert(program)

@@ -64,6 +64,7 @@ def convert(
     """
     from ._missing import unsupported
     from ._sources import source as exported
+    from ._trained import check_release, compressed, notes
     from .models.model import MLModel
 
     if source.lower() not in _SOURCES:
@@ -83,6 +84,8 @@ def convert(
         options["target"] = release
 
     check_states(states, model, release)
+    infos = notes(model)
+    check_release(infos, release is None or at_least(release, 18))
     made = exported(model, inputs)
     check_outputs_of(made.program, wanted)
     made.program = _with_zero_states(made.program, states)
@@ -97,6 +100,8 @@ def convert(
     edits = _edits(made.input_names, given, wanted, classifier_config)
     result = _converted(made.program, options, edits, chosen)
     result = _with_default_types(result, options, release, wanted, given)
+    if infos:
+        result = compressed(result, model, infos)
     found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
     if package_dir is not None:
         found.save(os.fspath(package_dir))
