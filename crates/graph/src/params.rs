@@ -187,6 +187,23 @@ impl Param {
         Ok(Param { shape: self.shape.clone(), form })
     }
 
+    /// Returns the transpose of a matrix of plain elements, which is computed when it is read.
+    pub fn transposed(&self) -> Result<Param> {
+        let (&[rows, columns], Form::Elements(dtype, bytes)) = (&self.shape[..], &self.form) else {
+            fail!(
+                Parameter,
+                "only matrices of plain elements are transposed, got shape {:?}",
+                self.shape
+            );
+        };
+        let recipe = LazyTensor::new(bytes.clone(), *dtype, &self.shape)
+            .and_then(|recipe| recipe.permute(&[1, 0]));
+        match recipe {
+            Ok(recipe) => Param::elements(*dtype, [columns, rows], recipe.to_buffer()),
+            Err(error) => fail!(Parameter, "a matrix is not transposed: {error}"),
+        }
+    }
+
     /// Returns the same tensor as plain floats, which are computed when they are read.
     pub fn to_dense(&self) -> Result<Param> {
         match &self.form {
@@ -200,7 +217,12 @@ impl Param {
         let shape = shape.into();
         let count = |shape: &[u64]| shape.iter().try_fold(1u64, |all, &one| all.checked_mul(one));
         let same = count(&shape) == count(&self.shape);
-        let rows = matches!(self.form, Form::Elements(..)) || shape.last() == self.shape.last();
+        // Blocks of several elements lie in rows.
+        let is_plain = match &self.form {
+            Form::Elements(..) => true,
+            Form::Blocks(scheme, _) => scheme.storage_bytes(&[1]).is_some(),
+        };
+        let rows = is_plain || shape.last() == self.shape.last();
         if !same || !rows {
             fail!(Parameter, "a tensor of shape {:?} does not become {shape:?}", self.shape);
         }

@@ -111,6 +111,11 @@ fn mixers_spectra_and_draws_of_any_size() {
                 let cache = mamba.cache(x.graph(), "cache", a);
                 mamba.apply("m", x, Some(cache))
             });
+            build(&[1, 3, 8], |x| {
+                let mamba = Mamba2::new(inner, 2, a).groups(b);
+                let cache = mamba.cache(x.graph(), "cache", 1);
+                mamba.apply("m", x, Some(cache))
+            });
             build(&[1, 3, 8], |x| GatedDeltaNet::new(inner, a, b, 4).apply("m", x, None));
             build(&[1, 3, 8], |x| {
                 let net = GatedDeltaNet::new(2, inner, 4, a).taps(b);
@@ -153,6 +158,8 @@ fn inputs_of_any_size() {
 fn sizes_that_people_mean_are_graphs() {
     assert!(build(&[2, 3], |x| Linear::new(4).apply("l", x)));
     assert!(build(&[1, 3, 8], |x| Mamba::new(8, 4, 2).apply("m", x, None)));
+    assert!(build(&[1, 3, 8], |x| Mamba2::new(4, 4, 2).groups(2).apply("m", x, None)));
+    assert!(build(&[3, 8], |x| Experts::new(4, 2, 8).dense().apply("m", x)));
     assert!(build(&[1, 64], |x| LogMel::new(16, 8, 4).apply(x)));
     assert!(build(&[1, 3, 8], |x| {
         Attention::new(4, 2, 4).apply("a", x, None, &AttentionOptions::new().window(usize::MAX))

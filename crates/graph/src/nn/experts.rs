@@ -1,6 +1,7 @@
 use std::panic::Location;
 
 use super::{Activation, Linear, below, place, product};
+use crate::DType;
 use crate::ops::{Gather, Topk};
 use crate::tensor::Tensor;
 
@@ -21,6 +22,8 @@ pub struct Experts {
     /// Inner width of a shared expert for all tokens, with its own gate as in Qwen; `None` without a shared
     /// expert.
     pub shared: Option<usize>,
+    /// Whether every expert is applied to every token, and the results are weighted.
+    pub dense: bool,
 }
 
 /// Selects the experts of each token with their weights: the largest elements of the softmax over all scores.
@@ -54,7 +57,7 @@ pub fn grouped_matmul<'g>(x: Tensor<'g>, weights: Tensor<'g>, groups: Tensor<'g>
 impl Experts {
     /// Returns experts without a shared one, weighted by the softmax over all experts.
     pub fn new(count: usize, visited: usize, width: usize) -> Experts {
-        Experts { count, visited, width, normalized: false, shared: None }
+        Experts { count, visited, width, normalized: false, shared: None, dense: false }
     }
 
     /// Scales the weights of the selected experts to a sum of 1.
@@ -69,27 +72,23 @@ impl Experts {
         self
     }
 
+    /// Applies every expert to every token, and weights the results. Blocks of many tokens visit most experts anyway, and
+    /// this reads each of their matrices once rather than once for each token. The number of tokens may be dynamic.
+    pub fn dense(mut self) -> Experts {
+        self.dense = true;
+        self
+    }
+
     /// Applies the experts to `[tokens, inputs]`.
     #[track_caller]
     pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
-        let graph = x.graph();
-        let (tokens, inputs) = (x.extent(0), x.extent(1));
+        let inputs = x.last_extent();
         let scores = Linear::new(self.count).without_bias().apply(&below(name, "gate"), x);
         let (weights, experts) = top_experts(scores, self.visited, self.normalized);
-        let rows = product(&[tokens, self.visited]);
-        let groups = experts.view([rows]);
-        let repeated = x.unsqueeze(1).tile([1, place(self.visited), 1]).view([rows, inputs]);
-        let matrix = |part: &str, outputs: usize, inputs: usize| {
-            graph.param(&below(name, part), [self.count, outputs, inputs])
+        let routed = match self.dense {
+            true => self.apply_all(name, x, weights, experts),
+            false => self.apply_visited(name, x, weights, experts),
         };
-        let gate =
-            grouped_matmul(repeated, matrix("experts.gate_proj", self.width, inputs), groups);
-        let up = grouped_matmul(repeated, matrix("experts.up_proj", self.width, inputs), groups);
-        let inner = Activation::Silu.apply(gate) * up;
-        let down = grouped_matmul(inner, matrix("experts.down_proj", inputs, self.width), groups);
-        let weighted =
-            down.view([tokens, self.visited, inputs]) * weights.view([tokens, self.visited, 1]);
-        let routed = weighted.sum([1], false);
         let Some(width) = self.shared else { return routed };
         let part = |part: &str, outputs: usize, x: Tensor<'g>| {
             Linear::new(outputs).without_bias().apply(&below(name, part), x)
@@ -98,5 +97,63 @@ impl Experts {
         let inner = gate * part("shared_expert.up_proj", width, x);
         let shared = part("shared_expert.down_proj", inputs, inner);
         routed + shared * part("shared_expert_gate", 1, x).sigmoid()
+    }
+
+    /// The matrices of all experts of a projection from `inputs` to `outputs` elements.
+    #[track_caller]
+    fn matrices<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        part: &str,
+        [outputs, inputs]: [usize; 2],
+    ) -> Tensor<'g> {
+        let shape = [self.count, outputs, inputs];
+        x.graph().param(&below(name, &format!("experts.{part}")), shape)
+    }
+
+    /// The weighted sum of the experts that each token visits.
+    #[track_caller]
+    fn apply_visited<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        weights: Tensor<'g>,
+        experts: Tensor<'g>,
+    ) -> Tensor<'g> {
+        let (tokens, inputs) = (x.extent(0), x.extent(1));
+        let rows = product(&[tokens, self.visited]);
+        let groups = experts.view([rows]);
+        let repeated = x.unsqueeze(1).tile([1, place(self.visited), 1]).view([rows, inputs]);
+        let (wide, narrow) = ([self.width, inputs], [inputs, self.width]);
+        let gate = grouped_matmul(repeated, self.matrices(name, x, "gate_proj", wide), groups);
+        let up = grouped_matmul(repeated, self.matrices(name, x, "up_proj", wide), groups);
+        let inner = Activation::Silu.apply(gate) * up;
+        let down = grouped_matmul(inner, self.matrices(name, x, "down_proj", narrow), groups);
+        let weighted =
+            down.view([tokens, self.visited, inputs]) * weights.view([tokens, self.visited, 1]);
+        weighted.sum([1], false)
+    }
+
+    /// The sum of all experts with their weights, which are 0 for experts that a token does not visit.
+    #[track_caller]
+    fn apply_all<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        weights: Tensor<'g>,
+        experts: Tensor<'g>,
+    ) -> Tensor<'g> {
+        let graph = x.graph();
+        let indices: Vec<i32> = (0..place(self.count)).collect();
+        let is_visited = experts.unsqueeze(-1).equal(graph.ints([self.count], &indices));
+        let weights = (is_visited.cast(DType::Fp32) * weights.unsqueeze(-1)).sum([1], false);
+        let inputs = x.last_extent();
+        let (wide, narrow) = ([self.width, inputs], [inputs, self.width]);
+        let rows = x.unsqueeze(0);
+        let gate = rows.matmul_t(self.matrices(name, x, "gate_proj", wide));
+        let up = rows.matmul_t(self.matrices(name, x, "up_proj", wide));
+        let weighted = Activation::Silu.apply(gate) * up * weights.swap(0, 1).unsqueeze(-1);
+        weighted.matmul_t(self.matrices(name, x, "down_proj", narrow)).sum([0], false)
     }
 }

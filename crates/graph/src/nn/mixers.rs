@@ -1,6 +1,8 @@
 //! Recurrent layers that mix positions, with their recurrent values in states.
 
-use super::{Linear, below, gated_delta, place, product, selective_scan, zeros};
+use super::{
+    Linear, RmsNorm, below, gated_delta, place, product, selective_scan, state_space_dual, zeros,
+};
 use crate::graph::Graph;
 use crate::ops;
 use crate::state::State;
@@ -32,6 +34,65 @@ impl Decay {
 pub struct MixerCache<'g> {
     window: State<'g>,
     memory: State<'g>,
+    block: SequenceBlock<'g>,
+}
+
+impl<'g> MixerCache<'g> {
+    /// Describes the block of positions that is read.
+    pub fn of_block(mut self, block: SequenceBlock<'g>) -> Self {
+        self.block = block;
+        self
+    }
+}
+
+/// A block of positions in a sequence, for layers whose states accumulate all positions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SequenceBlock<'g> {
+    position: Option<Tensor<'g>>,
+    count: Option<Tensor<'g>>,
+}
+
+impl<'g> SequenceBlock<'g> {
+    /// Returns a block that continues the states, all of whose positions are valid.
+    pub fn new() -> Self {
+        SequenceBlock::default()
+    }
+
+    /// Sets the position of the first element (one integer). At position 0, states are read as zeros.
+    pub fn position(mut self, position: Tensor<'g>) -> Self {
+        self.position = Some(position);
+        self
+    }
+
+    /// Sets the number of valid positions (one integer). The states do not take up the others.
+    pub fn count(mut self, count: Tensor<'g>) -> Self {
+        self.count = Some(count);
+        self
+    }
+
+    /// The contents of a state before the block.
+    #[track_caller]
+    fn read(self, state: State<'g>) -> Tensor<'g> {
+        let held = state.read();
+        match self.position {
+            Some(position) => {
+                let axes = vec![1; state.shape().len()];
+                let continues = position.view(axes).greater(0);
+                held.graph().select_or(continues, held, 0.0)
+            }
+            None => held,
+        }
+    }
+
+    /// Step sizes of shape `[batch, positions, …]`, with zeros for invalid positions.
+    #[track_caller]
+    fn valid_steps(self, steps: Tensor<'g>) -> Tensor<'g> {
+        let Some(count) = self.count else { return steps };
+        let length = steps.extent(1);
+        let indices: Vec<i32> = (0..place(length)).collect();
+        let is_valid = steps.graph().ints([1, length, 1], &indices).less(count);
+        steps * is_valid.cast(crate::DType::Fp32)
+    }
 }
 
 /// Mamba's mixer with the parameters of transformers: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `out_proj`,
@@ -49,6 +110,36 @@ pub struct Mamba {
     pub taps: usize,
     /// Format of the decay rates.
     pub decay: Decay,
+    /// Whether the convolution has a bias.
+    pub conv_bias: bool,
+    /// Whether the input and output projections have biases.
+    pub bias: bool,
+}
+
+/// Mamba 2's mixer with the parameters of transformers: `in_proj`, `conv1d`, `dt_bias`, `norm`, `out_proj`, `D` and the decay.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Mamba2 {
+    /// Number of heads.
+    pub heads: usize,
+    /// Number of elements of a head.
+    pub head: usize,
+    /// Number of state elements of a channel.
+    pub state: usize,
+    /// Number of groups of heads that share projections to and from the state, and a norm.
+    pub groups: usize,
+    /// Kernel size of the convolution.
+    pub taps: usize,
+    /// Epsilon of the output norm.
+    pub epsilon: f32,
+    /// Format of the decay rates.
+    pub decay: Decay,
+    /// Whether the convolution has a bias.
+    pub conv_bias: bool,
+    /// Whether the input and output projections have biases.
+    pub bias: bool,
+    /// Range of the step sizes.
+    pub steps: [f32; 2],
 }
 
 /// The gated delta net of Qwen 3 Next with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`,
@@ -81,27 +172,85 @@ pub fn causal_conv<'g>(
     bias: Option<Tensor<'g>>,
     past: Option<State<'g>>,
 ) -> Tensor<'g> {
-    let graph = x.graph();
-    let (channels, reach) = (weight.extent(0), place(weight.last_extent()) - 1);
-    let window = match past {
-        Some(past) => {
-            let window = graph.concat([past.read(), x], -1, Default::default());
-            past.write(window.narrow(-1, -reach..));
-            window
+    match past {
+        Some(past) => causal_conv_block(x, weight, bias, past, SequenceBlock::new()),
+        None => {
+            let reach = place(weight.last_extent()) - 1;
+            let window = x.pad([0, 0, 0, 0, reach, 0], ops::Pad::new());
+            depthwise(window, weight, bias)
         }
-        None => x.pad([0, 0, 0, 0, reach, 0], ops::Pad::new()),
-    };
-    let options = ops::Conv::new().groups(channels).pad_type("valid");
+    }
+}
+
+/// Causal depthwise convolution of a block of positions, as [`causal_conv`] with a state.
+#[track_caller]
+pub fn causal_conv_block<'g>(
+    x: Tensor<'g>,
+    weight: Tensor<'g>,
+    bias: Option<Tensor<'g>>,
+    past: State<'g>,
+    block: SequenceBlock<'g>,
+) -> Tensor<'g> {
+    let graph = x.graph();
+    let reach = place(weight.last_extent()) - 1;
+    let window = graph.concat([block.read(past), x], -1, Default::default());
+    past.write(match block.count {
+        Some(count) => {
+            let last: Vec<i32> = (0..reach).collect();
+            let last = graph.ints([last.len()], &last) + count;
+            window.gather(last, ops::Gather::new().axis(-1))
+        }
+        None => window.narrow(-1, -reach..),
+    });
+    depthwise(window, weight, bias)
+}
+
+#[track_caller]
+fn depthwise<'g>(window: Tensor<'g>, weight: Tensor<'g>, bias: Option<Tensor<'g>>) -> Tensor<'g> {
+    let options = ops::Conv::new().groups(weight.extent(0)).pad_type("valid");
     match bias {
         Some(bias) => window.conv(weight, options.bias(bias)),
         None => window.conv(weight, options),
     }
 }
 
+/// A linear layer with or without a bias.
+fn linear(outputs: usize, bias: bool) -> Linear {
+    let layer = Linear::new(outputs);
+    if bias { layer } else { layer.without_bias() }
+}
+
+/// The convolution of a mixer over `[batch, positions, channels]`.
+#[track_caller]
+fn mixer_conv<'g>(
+    name: &str,
+    x: Tensor<'g>,
+    taps: usize,
+    has_bias: bool,
+    cache: Option<MixerCache<'g>>,
+) -> Tensor<'g> {
+    let (graph, channels) = (x.graph(), x.last_extent());
+    let taps = graph.param(&below(name, "conv1d.weight"), [channels, 1, taps]);
+    let bias = has_bias.then(|| graph.param(&below(name, "conv1d.bias"), [channels]));
+    let x = x.swap(1, 2);
+    let mixed = match cache {
+        Some(cache) => causal_conv_block(x, taps, bias, cache.window, cache.block),
+        None => causal_conv(x, taps, bias, None),
+    };
+    mixed.silu().swap(1, 2)
+}
+
 impl Mamba {
     /// Returns a mixer with these sizes and a convolution over 4 positions.
     pub fn new(inner: usize, state: usize, rank: usize) -> Mamba {
-        Mamba { inner, state, rank, taps: 4, decay: Decay::default() }
+        let decay = Decay::default();
+        Mamba { inner, state, rank, taps: 4, decay, conv_bias: true, bias: false }
+    }
+
+    /// Sets whether the convolution, and the input and output projections, have biases.
+    pub fn biases(mut self, conv: bool, projections: bool) -> Mamba {
+        (self.conv_bias, self.bias) = (conv, projections);
+        self
     }
 
     /// Sets the kernel size of the convolution.
@@ -123,6 +272,7 @@ impl Mamba {
             window: graph
                 .state(&below(name, "window"), [batch, self.inner, self.taps.saturating_sub(1)]),
             memory: graph.state(&below(name, "memory"), [batch, self.inner, self.state]),
+            block: SequenceBlock::new(),
         }
     }
 
@@ -138,12 +288,9 @@ impl Mamba {
         let (batch, width) = (x.extent(0), x.extent(2));
         let [inner, state, rank] = [self.inner, self.state, self.rank].map(place);
         let part = |part: &str| below(name, part);
-        let both = Linear::new(product(&[2, self.inner])).without_bias().apply(&part("in_proj"), x);
+        let both = linear(product(&[2, self.inner]), self.bias).apply(&part("in_proj"), x);
         let (x, gate) = (both.narrow(-1, ..inner), both.narrow(-1, inner..));
-        let taps = graph.param(&part("conv1d.weight"), [self.inner, 1, self.taps]);
-        let bias = graph.param(&part("conv1d.bias"), [self.inner]);
-        let window = cache.map(|cache| cache.window);
-        let x = causal_conv(x.swap(1, 2), taps, Some(bias), window).silu().swap(1, 2);
+        let x = mixer_conv(name, x, self.taps, self.conv_bias, cache);
         let mixed = Linear::new(self.rank.saturating_add(product(&[2, self.state])))
             .without_bias()
             .apply(&part("x_proj"), x);
@@ -152,15 +299,145 @@ impl Mamba {
         let c = mixed.narrow(-1, rank.saturating_add(state)..);
         let rates = self.decay.param(graph, name, &[self.inner, self.state]);
         let start = match cache {
-            Some(cache) => cache.memory.read(),
+            Some(cache) => cache.block.read(cache.memory),
             None => zeros(graph, &[batch, self.inner, self.state]),
         };
-        let (y, last) = selective_scan(x, delta.softplus(), rates, b, c, start);
+        let delta = delta.softplus();
+        let delta = cache.map_or(delta, |cache| cache.block.valid_steps(delta));
+        let (y, last) = selective_scan(x, delta, rates, b, c, start);
         if let Some(cache) = cache {
             cache.memory.write(last);
         }
         let y = (y + x * graph.param(&part("D"), [self.inner])) * gate.silu();
-        Linear::new(width).without_bias().apply(&part("out_proj"), y)
+        linear(width, self.bias).apply(&part("out_proj"), y)
+    }
+}
+
+impl Mamba2 {
+    /// Returns a mixer with one group and a convolution over 4 positions.
+    pub fn new(heads: usize, head: usize, state: usize) -> Mamba2 {
+        Mamba2 {
+            heads,
+            head,
+            state,
+            groups: 1,
+            taps: 4,
+            epsilon: 1e-5,
+            decay: Decay::default(),
+            conv_bias: true,
+            bias: false,
+            steps: [0.0, f32::INFINITY],
+        }
+    }
+
+    /// Sets the number of groups, a divisor of the number of heads.
+    pub fn groups(mut self, groups: usize) -> Mamba2 {
+        self.groups = groups;
+        self
+    }
+
+    /// Sets the kernel size of the convolution.
+    pub fn taps(mut self, taps: usize) -> Mamba2 {
+        self.taps = taps;
+        self
+    }
+
+    /// Sets the epsilon of the output norm.
+    pub fn epsilon(mut self, epsilon: f32) -> Mamba2 {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets the format of the decay rates.
+    pub fn decay(mut self, decay: Decay) -> Mamba2 {
+        self.decay = decay;
+        self
+    }
+
+    /// Sets whether the convolution, and the input and output projections, have biases.
+    pub fn biases(mut self, conv: bool, projections: bool) -> Mamba2 {
+        (self.conv_bias, self.bias) = (conv, projections);
+        self
+    }
+
+    /// Sets the range of the step sizes.
+    pub fn steps(mut self, least: f32, most: f32) -> Mamba2 {
+        self.steps = [least, most];
+        self
+    }
+
+    fn inner(&self) -> usize {
+        product(&[self.heads, self.head])
+    }
+
+    /// Number of channels of the convolution.
+    fn channels(&self) -> usize {
+        self.inner().saturating_add(product(&[2, self.groups, self.state]))
+    }
+
+    /// Returns a cache with the states `NAME.window` and `NAME.memory`.
+    #[track_caller]
+    pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
+        let window = [batch, self.channels(), self.taps.saturating_sub(1)];
+        let memory = [batch, self.heads, self.head, self.state];
+        MixerCache {
+            window: graph.state(&below(name, "window"), window),
+            memory: graph.state(&below(name, "memory"), memory),
+            block: SequenceBlock::new(),
+        }
+    }
+
+    /// Applies the mixer to `[batch, positions, width]`, continuing from the cache.
+    #[track_caller]
+    pub fn apply<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        cache: Option<MixerCache<'g>>,
+    ) -> Tensor<'g> {
+        let graph = x.graph();
+        let (batch, length, width) = (x.extent(0), x.extent(1), x.extent(2));
+        let Mamba2 { heads, head, state, .. } = *self;
+        let groups = self.groups.max(1);
+        let part = |part: &str| below(name, part);
+        let (inner, channels) = (self.inner(), self.channels());
+        let outputs = inner.saturating_add(channels).saturating_add(heads);
+        let all = linear(outputs, self.bias).apply(&part("in_proj"), x);
+        let (first, second) = (place(inner), place(inner.saturating_add(channels)));
+        let (gate, step) = (all.narrow(-1, ..first), all.narrow(-1, second..));
+        let mixed = all.narrow(-1, first..second);
+        let mixed = mixer_conv(name, mixed, self.taps, self.conv_bias, cache);
+        let shared = place(product(&[groups, state]));
+        let x = mixed.narrow(-1, ..first).view([batch, length, heads, head]);
+        // Heads of a group have the same projections.
+        let of_heads = |x: Tensor<'g>| {
+            let x = x.view([batch, length, groups, 1, state]);
+            let x = x.tile([1, 1, 1, place(heads / groups), 1]);
+            x.view([batch, length, heads, state])
+        };
+        let middle = first.saturating_add(shared);
+        let b = of_heads(mixed.narrow(-1, first..middle));
+        let c = of_heads(mixed.narrow(-1, middle..));
+        let step = (step + graph.param(&part("dt_bias"), [heads])).softplus();
+        let [least, most] = self.steps;
+        let step = if least > 0.0 { step.maximum(least) } else { step };
+        let step = if most.is_finite() { step.minimum(most) } else { step };
+        let step = cache.map_or(step, |cache| cache.block.valid_steps(step));
+        let rates = self.decay.param(graph, name, &[heads]);
+        let start = match cache {
+            Some(cache) => cache.block.read(cache.memory),
+            None => zeros(graph, &[batch, heads, head, state]),
+        };
+        let (y, last) = state_space_dual(x, step, rates, b, c, start);
+        if let Some(cache) = cache {
+            cache.memory.write(last);
+        }
+        let y = y + x * graph.param(&part("D"), [heads]).view([heads, 1]);
+        let y = y.view([batch, length, inner]) * gate.silu();
+        let grouped = y.view([batch, length, groups, inner / groups]);
+        let normal = RmsNorm::new(self.epsilon).plain(grouped).view([batch, length, inner]);
+        let normal = normal * graph.param(&part("norm.weight"), [inner]);
+        linear(width, self.bias).apply(&part("out_proj"), normal)
     }
 }
 
@@ -204,6 +481,7 @@ impl GatedDeltaNet {
                 [batch, self.channels(), self.taps.saturating_sub(1)],
             ),
             memory: graph.state(&below(name, "memory"), memory),
+            block: SequenceBlock::new(),
         }
     }
 
@@ -239,8 +517,11 @@ impl GatedDeltaNet {
 
         let channels = graph.concat([query, key, value], -1, Default::default()).swap(1, 2);
         let taps = graph.param(&part("conv1d.weight"), [self.channels(), 1, self.taps]);
-        let window = cache.map(|cache| cache.window);
-        let channels = causal_conv(channels, taps, None, window).silu().swap(1, 2);
+        let channels = match cache {
+            Some(cache) => causal_conv_block(channels, taps, None, cache.window, cache.block),
+            None => causal_conv(channels, taps, None, None),
+        };
+        let channels = channels.silu().swap(1, 2);
         let keys = product(&[self.key_heads, self.key]);
         let heads = |from: usize| {
             let x = cut(channels, from, keys).view([batch, length, self.key_heads, 1, self.key]);
@@ -255,10 +536,12 @@ impl GatedDeltaNet {
         let step = (step + graph.param(&part("dt_bias"), [self.value_heads])).softplus();
         let decay = step * self.decay.param(graph, name, &[self.value_heads]);
         let start = match cache {
-            Some(cache) => cache.memory.read(),
+            Some(cache) => cache.block.read(cache.memory),
             None => zeros(graph, &[batch, self.value_heads, self.key, self.value]),
         };
-        let (y, last) = gated_delta(query, key, value, decay, beta.sigmoid(), start);
+        let valid = |x: Tensor<'g>| cache.map_or(x, |cache| cache.block.valid_steps(x));
+        let (decay, beta) = (valid(decay), valid(beta.sigmoid()));
+        let (y, last) = gated_delta(query, key, value, decay, beta, start);
         if let Some(cache) = cache {
             cache.memory.write(last);
         }

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `linear` | [`Linear`], [`Embedding`], [`Lora`] |
 //! | `conv` | [`Conv`], [`ConvTranspose`], pooling, resizing |
-//! | `mixers` | [`Mamba`], [`GatedDeltaNet`], [`causal_conv`], and their caches |
+//! | `mixers` | [`Mamba`], [`Mamba2`], [`GatedDeltaNet`], [`causal_conv`], and their caches |
 //! | `norm` | [`LayerNorm`], [`RmsNorm`], [`GroupNorm`], [`BatchNorm`], [`InstanceNorm`], [`LayerNorm2d`], [`adaptive_norm`] |
 //! | `activation` | [`Activation`] |
 //! | `rope` | [`Rope`] and its scalings |
@@ -60,7 +60,9 @@ pub use conv::{
 pub use experts::{Experts, grouped_matmul, top_experts};
 pub use linalg::{cholesky, determinant, eigh, qr, solve, solve_triangular, svd};
 pub use linear::{Embedding, Linear, Lora};
-pub use mixers::{Decay, GatedDeltaNet, Mamba, MixerCache, causal_conv};
+pub use mixers::{
+    Decay, GatedDeltaNet, Mamba, Mamba2, MixerCache, SequenceBlock, causal_conv, causal_conv_block,
+};
 pub use norm::{
     BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RmsNorm, adaptive_norm,
 };

@@ -8,6 +8,7 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNorm {
     epsilon: f32,
+    bias: bool,
 }
 
 /// Divides the last axis by its root mean square.
@@ -47,7 +48,13 @@ pub struct LayerNorm2d {
 impl LayerNorm {
     /// Returns a norm; `epsilon` is added to the variance.
     pub fn new(epsilon: f32) -> LayerNorm {
-        LayerNorm { epsilon }
+        LayerNorm { epsilon, bias: true }
+    }
+
+    /// Omits the bias.
+    pub fn without_bias(mut self) -> LayerNorm {
+        self.bias = false;
+        self
     }
 
     /// Applies the norm, with `weight` and `bias`.
@@ -58,9 +65,17 @@ impl LayerNorm {
         let options = ops::LayerNorm::new()
             .axes([-1])
             .gamma(graph.param(&below(name, "weight"), [width]))
-            .beta(graph.param(&below(name, "bias"), [width]))
             .epsilon(self.epsilon);
-        x.layer_norm(options)
+        x.layer_norm(match self.bias {
+            true => options.beta(graph.param(&below(name, "bias"), [width])),
+            false => options,
+        })
+    }
+
+    /// Applies the norm without parameters.
+    #[track_caller]
+    pub fn plain(self, x: Tensor<'_>) -> Tensor<'_> {
+        x.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon))
     }
 }
 
