@@ -7,10 +7,14 @@ use coremill_graph::{MetadataValue, Params};
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::families::{Family, QkNorm};
+use crate::families::{Family, FeedForward, NormPlacement, POSITIONS, QkNorm};
+use crate::mixers::{Mixer, MixerSettings};
 
 /// Most layers that a file may declare.
-const MAX_LAYERS: usize = 1024;
+pub(crate) const MAX_LAYERS: usize = 1024;
+
+/// Positions that models without a limit were made for.
+const UNLIMITED: usize = 1 << 20;
 
 /// Most heads, and elements of a head, that a file may declare.
 const MAX_HEADS: usize = 1 << 16;
@@ -30,8 +34,16 @@ pub struct Config {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head: usize,
-    /// Elements between the projections of the feed-forward part.
+    /// Elements between the projections of the feed-forward part; 0 without such a part.
     pub inner: usize,
+    /// The part of each layer that mixes positions.
+    pub mixers: Vec<Mixer>,
+    /// Sizes of the mixture of experts.
+    pub experts: Option<ExpertSizes>,
+    /// Whether the feed-forward part of each layer is a mixture of experts.
+    pub sparse: Vec<bool>,
+    /// Rows of the table of positions, if the model has one.
+    pub learned_positions: Option<usize>,
     /// Number of tokens.
     pub vocabulary: usize,
     /// The longest sequence that the model was made for.
@@ -42,6 +54,10 @@ pub struct Config {
     pub tied: bool,
     /// Whether weights of norms are added to 1.
     pub norm_adds_one: bool,
+    /// Biases of norms.
+    pub norm_bias: bool,
+    /// Norms of queries and keys.
+    pub qk_norm: QkNorm,
     /// Rotary positions.
     pub rotation: Rotation,
     /// Rotary positions of layers with a window, if they have others.
@@ -72,6 +88,21 @@ pub struct Config {
     pub out_bias: bool,
     /// Biases of the feed-forward part.
     pub mlp_bias: bool,
+}
+
+/// Sizes of a mixture of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertSizes {
+    /// Number of experts.
+    pub count: usize,
+    /// Number of experts for each token.
+    pub visited: usize,
+    /// Elements between an expert's projections.
+    pub width: usize,
+    /// Whether the weights of a token's experts are scaled to a sum of 1.
+    pub normalized: bool,
+    /// Elements between the projections of the expert for all tokens, if there is one.
+    pub shared: Option<usize>,
 }
 
 /// Rotary positions of a model.
@@ -129,6 +160,9 @@ struct Settings {
     residual_scale: Option<f64>,
     activation: Option<String>,
     norm_adds_one: bool,
+    visited_experts: Option<usize>,
+    normalizes_experts: Option<bool>,
+    mixers: MixerSettings,
 }
 
 /// The value of a file's key, refused if it is of another kind.
@@ -146,6 +180,14 @@ fn size(value: &Value, key: &str) -> Result<Option<usize>> {
     }
 }
 
+/// The first of some keys that a file has.
+fn first_size(value: &Value, keys: &[&str]) -> Result<Option<usize>> {
+    keys.iter()
+        .map(|key| size(value, key))
+        .find(|found| !matches!(found, Ok(None)))
+        .unwrap_or(Ok(None))
+}
+
 fn float(value: &Value, key: &str) -> Option<f64> {
     value[key].as_f64()
 }
@@ -160,20 +202,21 @@ fn floats(value: &Value, key: &str) -> Vec<f64> {
 impl Config {
     /// Reads `config.json`, whose text model may be a part of it.
     pub fn of_json(root: &Value, params: &Params) -> Result<Config> {
-        let config = if root["text_config"].is_object() { &root["text_config"] } else { root };
-        let Some(model_type) = config["model_type"].as_str().or(root["model_type"].as_str()) else {
-            fail!(Format, "`config.json` has no `model_type`");
-        };
-        let Some(family) = Family::of_config(model_type) else {
-            return Err(unsupported(model_type));
-        };
+        let (config, family) = (text_config(root), Family::of_json(root)?);
+        for key in ["clip_qkv", "scale_attn_by_inverse_layer_idx"] {
+            if !matches!(config[key], Value::Null | Value::Bool(false)) {
+                fail!(Unsupported, "the setting `{key}` is not supported, got {}", config[key]);
+            }
+        }
         let mut settings = Settings {
-            layers: size(config, "num_hidden_layers")?,
-            heads: size(config, "num_attention_heads")?,
+            layers: first_size(config, &["num_hidden_layers", "n_layer"])?,
+            heads: first_size(config, &["num_attention_heads", "n_head"])?,
             kv_heads: size(config, "num_key_value_heads")?,
             head: size(config, "head_dim")?,
-            max_context: size(config, "max_position_embeddings")?,
-            epsilon: float(config, "rms_norm_eps"),
+            max_context: first_size(config, &["max_position_embeddings", "n_positions"])?,
+            epsilon: ["rms_norm_eps", "norm_eps", "layer_norm_eps", "layer_norm_epsilon"]
+                .iter()
+                .find_map(|key| float(config, key)),
             tied: config["tie_word_embeddings"].as_bool(),
             partial: float(config, "partial_rotary_factor"),
             window: size(config, "sliding_window")?,
@@ -184,13 +227,18 @@ impl Config {
                 "query_pre_attn_scalar",
             )
             .map(|scalar| 1.0 / scalar.sqrt())),
-            logit_scale: float(config, "logits_scaling").map(|scale| 1.0 / scale),
+            logit_scale: float(config, "logits_scaling")
+                .map(|scale| 1.0 / scale)
+                .or(float(config, "logit_scale")),
             embedding_scale: float(config, "embedding_multiplier"),
             residual_scale: float(config, "residual_multiplier"),
-            activation: ["hidden_activation", "hidden_act"]
+            activation: ["hidden_activation", "hidden_act", "activation_function"]
                 .iter()
                 .find_map(|key| config[*key].as_str().map(str::to_owned)),
             norm_adds_one: family.norm_adds_one,
+            visited_experts: size(config, "num_experts_per_tok")?,
+            normalizes_experts: config["norm_topk_prob"].as_bool(),
+            mixers: MixerSettings::of_json(config),
             ..Settings::default()
         };
         if config["use_sliding_window"].as_bool() == Some(false) {
@@ -229,10 +277,10 @@ impl Config {
         else {
             fail!(Format, "the metadata has no `general.architecture`");
         };
-        let Some(family) = Family::of_gguf(architecture) else {
+        let get = |key: &str| metadata.get(&format!("{architecture}.{key}"));
+        let Some(family) = Family::of_metadata(metadata) else {
             return Err(unsupported(architecture));
         };
-        let get = |key: &str| metadata.get(&format!("{architecture}.{key}"));
         let size = |key: &str| -> Result<Option<usize>> {
             let Some(value) = get(key) else { return Ok(None) };
             let value = value.as_u64().and_then(|number| usize::try_from(number).ok());
@@ -276,13 +324,23 @@ impl Config {
             "gemma2" => Some(float(key).unwrap_or(usual)),
             _ => float(key),
         };
+        // Layers without attention have 0 heads in a list.
+        let kv_heads = match get("attention.head_count_kv").and_then(MetadataValue::as_array) {
+            Some(heads) => {
+                let heads = heads.iter().filter_map(|heads| heads.as_u64());
+                heads.max().and_then(|heads| usize::try_from(heads).ok())
+            }
+            None => size("attention.head_count_kv")?,
+        };
+        let logit_scale = float("logit_scale");
         Settings {
             layers,
             heads,
-            kv_heads: size("attention.head_count_kv")?,
+            kv_heads,
             head: size("attention.key_length")?,
             max_context,
-            epsilon: float("attention.layer_norm_rms_epsilon"),
+            epsilon: float("attention.layer_norm_rms_epsilon")
+                .or(float("attention.layer_norm_epsilon")),
             rotation,
             local_theta: (family.gguf == "gemma3")
                 .then(|| float("rope.freq_base_swa").unwrap_or(10000.0)),
@@ -290,12 +348,43 @@ impl Config {
             attention_scale: float("attention.scale").or(by_width),
             attention_cap: cap("attn_logit_softcapping", 50.0),
             logit_cap: cap("final_logit_softcapping", 30.0),
-            logit_scale: float("logit_scale").map(|scale| 1.0 / scale),
+            logit_scale: match family.gguf {
+                "granite" => logit_scale.map(|scale| 1.0 / scale),
+                _ => logit_scale,
+            },
             embedding_scale: float("embedding_scale"),
             residual_scale: float("residual_scale"),
+            visited_experts: size("expert_used_count")?,
+            mixers: MixerSettings { groups: size("ssm.group_count")?, ..MixerSettings::default() },
             ..Settings::default()
         }
         .finish(family, params)
+    }
+}
+
+/// The settings of the text model.
+fn text_config(root: &Value) -> &Value {
+    if root["text_config"].is_object() { &root["text_config"] } else { root }
+}
+
+impl Family {
+    /// The family of a `config.json`.
+    pub(crate) fn of_json(root: &Value) -> Result<&'static Family> {
+        let model_type = text_config(root)["model_type"].as_str().or(root["model_type"].as_str());
+        let Some(model_type) = model_type else {
+            fail!(Format, "`config.json` has no `model_type`");
+        };
+        Family::of_config(model_type).ok_or_else(|| unsupported(model_type))
+    }
+
+    /// The family of a GGUF file.
+    pub(crate) fn of_metadata(
+        metadata: &BTreeMap<String, MetadataValue>,
+    ) -> Option<&'static Family> {
+        let architecture = metadata.get("general.architecture")?.as_str()?;
+        let experts = metadata.get(&format!("{architecture}.expert_count"));
+        let has_experts = experts.and_then(MetadataValue::as_u64).is_some_and(|count| count > 0);
+        Family::of_gguf(architecture, has_experts)
     }
 }
 
@@ -362,47 +451,80 @@ impl Settings {
         let &[vocabulary, width] = embeddings.as_slice() else {
             fail!(Format, "`model.embed_tokens.weight` must be a matrix, got shape {embeddings:?}");
         };
-        let first = |part: &str| format!("model.layers.0.{part}");
-        let has = |part: &str| params.get(&first(part)).is_some();
         let layers = self.layers.filter(|layers| (1..=MAX_LAYERS).contains(layers));
         let Some(layers) = layers else {
             fail!(Format, "the number of layers must be from 1 to {MAX_LAYERS}");
         };
+        let name = |layer: usize, part: &str| format!("model.layers.{layer}.{part}");
+        let epsilon = self.epsilon.ok_or_else(|| invalid("rms_norm_eps"))? as f32;
+        let mixers: Vec<Mixer> = (0..layers)
+            .map(|layer| Mixer::of_tensors(params, &name(layer, ""), epsilon, &self.mixers))
+            .collect::<Result<_>>()?;
+        // Layers with attention have the same shapes.
+        let attending = mixers.iter().position(|mixer| matches!(mixer, Mixer::Attention));
+        let first = |part: &str| name(attending.unwrap_or(0), part);
+        let has = |part: &str| params.get(&first(part)).is_some();
         // A norm of each head is as wide as a head.
         let of_norm = match family.qk_norm {
-            QkNorm::Head => shape(&first("self_attn.q_norm.weight"))?.first().copied(),
+            QkNorm::Head if attending.is_some() => {
+                shape(&first("self_attn.q_norm.weight"))?.first().copied()
+            }
             _ => None,
         };
-        let rows =
-            |part: &str| shape(&first(part)).map(|shape| shape.first().copied().unwrap_or(0));
-        let head = self.head.or(of_norm).or(self.heads.and_then(|heads| width.checked_div(heads)));
-        let head = head
-            .filter(|head| (1..=MAX_HEADS).contains(head))
-            .ok_or_else(|| invalid("head_dim"))?;
-        let heads = match self.heads {
-            Some(heads) => heads,
-            None => rows("self_attn.q_proj.weight")? / head,
+        let rows = |name: &str| shape(name).map(|shape| shape.first().copied().unwrap_or(0));
+        let heads_of = |head: usize, part: &str| -> Result<usize> {
+            Ok(rows(&first(part))?.checked_div(head).unwrap_or(0))
         };
-        let kv_heads = match self.kv_heads {
-            Some(heads) => heads,
-            None if family.fused => heads,
-            None => rows("self_attn.k_proj.weight")? / head,
-        };
-        if !(1..=MAX_HEADS).contains(&heads) || !(1..=heads).contains(&kv_heads) {
-            fail!(
-                Format,
-                "{heads} heads of queries and {kv_heads} heads of keys do not fit together"
-            );
+        let (mut head, mut heads, mut kv_heads) = (0, 0, 0);
+        if attending.is_some() {
+            let found = self.head.or(of_norm);
+            let found = found.or(self.heads.and_then(|heads| width.checked_div(heads)));
+            head = found
+                .filter(|head| (1..=MAX_HEADS).contains(head))
+                .ok_or_else(|| invalid("head_dim"))?;
+            heads = match self.heads {
+                Some(heads) => heads,
+                None => heads_of(head, "self_attn.q_proj.weight")?,
+            };
+            kv_heads = match self.kv_heads {
+                Some(heads) => heads,
+                None if family.fused_qkv => heads,
+                None => heads_of(head, "self_attn.k_proj.weight")?,
+            };
+            if !(1..=MAX_HEADS).contains(&heads) || !(1..=heads).contains(&kv_heads) {
+                fail!(
+                    Format,
+                    "{heads} heads of queries and {kv_heads} heads of keys do not fit together"
+                );
+            }
         }
-        let inner = match family.fused {
-            true => rows("mlp.gate_up_proj.weight")? / 2,
-            false => rows("mlp.gate_proj.weight")?,
+        let sparse: Vec<bool> = (0..layers)
+            .map(|layer| family.experts && params.get(&name(layer, "mlp.gate.weight")).is_some())
+            .collect();
+        let experts = match sparse.iter().position(|&sparse| sparse) {
+            Some(layer) => Some(self.experts(family, &|part| shape(&name(layer, part)))?),
+            None => None,
         };
+        let dense = sparse.iter().position(|&sparse| !sparse);
+        let dense = dense.filter(|_| !mixers.iter().any(Mixer::is_whole_layer));
+        let inner = match (dense, family.feed_forward) {
+            (None, _) => 0,
+            (Some(layer), FeedForward::FusedGated) => {
+                rows(&name(layer, "mlp.gate_up_proj.weight"))? / 2
+            }
+            (Some(layer), _) => rows(&name(layer, "mlp.up_proj.weight"))?,
+        };
+        let learned_positions = match family.learned_positions {
+            true => Some(rows(&format!("{POSITIONS}.weight"))?),
+            false => None,
+        };
+        let is_rotated = attending.is_some() && !family.learned_positions;
         let mut rotation = self.rotation;
         if rotation.rotated == 0 {
             rotation.rotated = (head as f64 * self.partial.unwrap_or(1.0)) as usize;
         }
-        if rotation.rotated > head || rotation.rotated < 2 || rotation.rotated % 2 == 1 {
+        let fits = (2..=head).contains(&rotation.rotated) && rotation.rotated.is_multiple_of(2);
+        if is_rotated && !fits {
             let rotated = rotation.rotated;
             fail!(Format, "{rotated} elements of heads of {head} cannot be rotated in pairs");
         }
@@ -425,10 +547,14 @@ impl Settings {
         let windowed = self.windowed.unwrap_or_else(|| {
             (1..=layers).map(|layer| period == 0 || layer % period != 0).collect()
         });
-        let period = family.rope_period;
-        let rotated = self.rotated.unwrap_or_else(|| {
-            (1..=layers).map(|layer| period == 0 || layer % period != 0).collect()
-        });
+        let rotated = match (self.rotated, family.rope_period) {
+            _ if !is_rotated => vec![false; layers],
+            (Some(rotated), _) => rotated,
+            (None, 0) => vec![true; layers],
+            // Layers that attend to all positions have no rotations.
+            (None, _) if family.window_period > 0 => windowed.clone(),
+            (None, period) => (1..=layers).map(|layer| layer % period != 0).collect(),
+        };
         if windowed.len() < layers || rotated.len() < layers {
             fail!(Format, "the configuration describes fewer layers than {layers}");
         }
@@ -438,11 +564,24 @@ impl Settings {
             Some("gelu_pytorch_tanh" | "gelu_new") => true,
             Some(other) => fail!(Unsupported, "activation `{other}` is not supported"),
         };
+        if gelu && experts.is_some() {
+            fail!(Unsupported, "experts with the activation GELU are not supported");
+        }
         let embedding_scale = match family.scales_embeddings {
             true => (width as f64).sqrt(),
             false => self.embedding_scale.unwrap_or(1.0),
         };
-        let attention_scale = self.attention_scale.unwrap_or((head as f64).powf(-0.5));
+        let attention_scale = self.attention_scale.unwrap_or((head.max(1) as f64).powf(-0.5));
+        let limit = learned_positions.unwrap_or(usize::MAX);
+        let usual = if attending.is_some() { 2048 } else { UNLIMITED };
+        let logit_scale = match family.norms {
+            NormPlacement::Parallel => self.logit_scale.unwrap_or(0.0625),
+            _ => self.logit_scale.unwrap_or(1.0),
+        };
+        let qk_norm = match family.qk_norm {
+            QkNorm::EachHead if !has("self_attn.q_norm.weight") => QkNorm::None,
+            other => other,
+        };
         Ok(Config {
             family,
             layers,
@@ -451,11 +590,17 @@ impl Settings {
             kv_heads,
             head,
             inner,
+            mixers,
+            experts,
+            sparse,
+            learned_positions,
             vocabulary,
-            max_context: self.max_context.unwrap_or(2048),
-            epsilon: self.epsilon.ok_or_else(|| invalid("rms_norm_eps"))? as f32,
+            max_context: self.max_context.unwrap_or(usual).min(limit),
+            epsilon,
             tied: self.tied == Some(true) || params.get("lm_head.weight").is_none(),
             norm_adds_one: self.norm_adds_one,
+            norm_bias: params.get("model.norm.bias").is_some(),
+            qk_norm,
             rotation,
             local_rotation,
             window: self.window.filter(|&window| window > 0),
@@ -464,7 +609,7 @@ impl Settings {
             attention_scale: attention_scale as f32,
             attention_cap: self.attention_cap.map(|cap| cap as f32),
             logit_cap: self.logit_cap.map(|cap| cap as f32),
-            logit_scale: self.logit_scale.unwrap_or(1.0) as f32,
+            logit_scale: logit_scale as f32,
             embedding_scale: embedding_scale as f32,
             residual_scale: self.residual_scale.unwrap_or(1.0) as f32,
             gelu,
@@ -472,5 +617,36 @@ impl Settings {
             out_bias: has("self_attn.o_proj.bias"),
             mlp_bias: has("mlp.down_proj.bias"),
         })
+    }
+
+    /// Sizes of the experts of a layer.
+    fn experts(
+        &self,
+        family: &Family,
+        shape: &dyn Fn(&str) -> Result<Vec<usize>>,
+    ) -> Result<ExpertSizes> {
+        let experts = shape("mlp.experts.gate_proj")?;
+        let &[count, width, _] = experts.as_slice() else {
+            fail!(Format, "matrices of experts must be stacked, got shape {experts:?}");
+        };
+        let visited = self.visited_experts.ok_or_else(|| invalid("num_experts_per_tok"))?;
+        if !(1..=count).contains(&visited) {
+            fail!(Format, "a token must visit from 1 to {count} experts, got {visited}");
+        }
+        let shared = shape("mlp.shared_expert.up_proj.weight").ok();
+        Ok(ExpertSizes {
+            count,
+            visited,
+            width,
+            normalized: self.normalizes_experts.unwrap_or(family.normalizes_experts),
+            shared: shared.and_then(|shape| shape.first().copied()),
+        })
+    }
+}
+
+impl Config {
+    /// Whether states accumulate all tokens, which cannot be taken back then.
+    pub fn is_recurrent(&self) -> bool {
+        self.mixers.iter().any(|mixer| !matches!(mixer, Mixer::Attention))
     }
 }

@@ -3,14 +3,15 @@
 use std::cell::{Cell, RefCell};
 
 use coremill_graph::nn::{
-    Activation, AttentionOptions, Embedding, KvCache, Linear, RmsNorm, RopeStyle, RopeTables,
-    attention, rotate,
+    Activation, AttentionOptions, Embedding, Experts, KvCache, LayerNorm, Linear, RmsNorm,
+    RopeStyle, RopeTables, SequenceBlock, attention, rotate,
 };
 use coremill_graph::ops::Gather;
 use coremill_graph::{DType, Graph, Opset, Tensor};
 
-use crate::config::{Config, Rotation};
-use crate::families::{NormPlacement, QkNorm};
+use crate::config::{Config, ExpertSizes, Rotation};
+use crate::families::{FeedForward, NormKind, NormPlacement, POSITIONS, QkNorm};
+use crate::mixers::Mixer;
 
 /// Name of the input for token ids.
 pub const TOKENS: &str = "tokens";
@@ -85,7 +86,11 @@ struct LayerInputs<'g> {
     cache: CacheInputs<'g>,
     /// Masks of layers without and with the window, once they are computed.
     masks: [Cell<Option<Tensor<'g>>>; 2],
-    global: RopeTables<'g>,
+    /// Rows of the table of positions, which are added to the embeddings.
+    learned: Option<Tensor<'g>>,
+    /// The place of the block, for recurrent layers.
+    block: SequenceBlock<'g>,
+    global: Option<RopeTables<'g>>,
     local: Option<RopeTables<'g>>,
 }
 
@@ -129,7 +134,9 @@ impl<'g> Decoder<'_, 'g> {
             false => graph.input(TOKENS, DType::Int32, [1, tokens]),
         };
         let position = graph.input(POSITION, DType::Int32, [1]);
-        let picks = tokens > 1 && !self.options.all_logits && !is_range;
+        let all_logits = self.options.all_logits;
+        // States of recurrent layers take up valid tokens only.
+        let picks = tokens > 1 && !is_range && (!all_logits || config.is_recurrent());
         let last = picks.then(|| graph.input(LAST, DType::Int32, [1]));
         let steps = match is_range {
             true => graph.range_1d(ids.shape_tensor().at(0, 1), graph.int(0), graph.int(1)),
@@ -144,16 +151,25 @@ impl<'g> Decoder<'_, 'g> {
             let (context, style) = (self.options.context, RopeStyle::SplitHalves);
             RopeTables::of_frequencies(graph, context, &frequencies, amplitude, style).at(positions)
         };
+        let block = SequenceBlock::new().position(position);
+        let is_rotated = config.rotated.contains(&true);
         let shared = LayerInputs {
             cache: CacheInputs::States { position, positions: is_range.then_some(positions) },
             masks: Default::default(),
-            global: tables(&config.rotation),
+            learned: config
+                .learned_positions
+                .map(|rows| Embedding::new(rows, config.width).apply(POSITIONS, positions)),
+            block: match last.filter(|_| config.is_recurrent()) {
+                Some(last) => block.count(last + 1),
+                None => block,
+            },
+            global: is_rotated.then(|| tables(&config.rotation)),
             local: config.local_rotation.as_ref().map(tables),
         };
         let x = self.layers(ids, &shared);
-        match last {
+        match last.filter(|_| !all_logits) {
             Some(last) => self.head(x.gather(last, Gather::new().axis(1))),
-            None if is_range && !self.options.all_logits => self.head(x.narrow(1, -1..)),
+            None if is_range && !all_logits => self.head(x.narrow(1, -1..)),
             None => self.head(x),
         }
     }
@@ -179,7 +195,9 @@ impl<'g> Decoder<'_, 'g> {
         let shared = LayerInputs {
             cache: CacheInputs::Inputs { mask, layers, new: RefCell::default() },
             masks: Default::default(),
-            global: RopeTables::new(cos, sin, RopeStyle::SplitHalves),
+            learned: None,
+            block: SequenceBlock::new(),
+            global: Some(RopeTables::new(cos, sin, RopeStyle::SplitHalves)),
             local: None,
         };
         let x = self.layers(ids, &shared);
@@ -203,6 +221,9 @@ impl<'g> Decoder<'_, 'g> {
         let mut x = Embedding::new(config.vocabulary, config.width).apply(EMBEDDINGS, ids);
         if config.embedding_scale != 1.0 {
             x = x * config.embedding_scale;
+        }
+        if let Some(rows) = shared.learned {
+            x = x + rows;
         }
         for layer in 0..config.layers {
             x = self.layer(layer, x, shared);
@@ -230,10 +251,16 @@ impl<'g> Decoder<'_, 'g> {
     fn layer(&self, layer: usize, x: Tensor<'g>, shared: &LayerInputs<'g>) -> Tensor<'g> {
         let name = |part: &str| format!("model.layers.{layer}.{part}");
         let norms = self.config.family.norms;
+        if norms == NormPlacement::Parallel {
+            let input = self.norm(&name("input_layernorm"), x);
+            return x + self.mix(layer, input, shared) + self.feed_forward(layer, input);
+        }
+        let mix = |x: Tensor<'g>| self.mix(layer, x, shared);
+        let feed = |x: Tensor<'g>| self.feed_forward(layer, x);
         let parts: [(&dyn Fn(Tensor<'g>) -> Tensor<'g>, &str, &str); 2] = [
-            (&|x| self.attention(layer, x, shared), "input_layernorm", "post_attention_layernorm"),
+            (&mix, "input_layernorm", "post_attention_layernorm"),
             (
-                &|x| self.feed_forward(layer, x),
+                &feed,
                 match norms {
                     NormPlacement::Before => "post_attention_layernorm",
                     _ => "pre_feedforward_layernorm",
@@ -241,8 +268,9 @@ impl<'g> Decoder<'_, 'g> {
                 "post_feedforward_layernorm",
             ),
         ];
+        let count = if self.config.mixers[layer].is_whole_layer() { 1 } else { 2 };
         let mut x = x;
-        for (part, before, after) in parts {
+        for (part, before, after) in parts.into_iter().take(count) {
             let input = match norms {
                 NormPlacement::After => x,
                 _ => self.norm(&name(before), x),
@@ -259,10 +287,41 @@ impl<'g> Decoder<'_, 'g> {
         x
     }
 
+    /// The part of a layer that mixes positions.
+    fn mix(&self, layer: usize, x: Tensor<'g>, shared: &LayerInputs<'g>) -> Tensor<'g> {
+        match &self.config.mixers[layer] {
+            Mixer::Attention => self.attention(layer, x, shared),
+            mixer => {
+                let (name, cache) = (format!("model.layers.{layer}."), format!("layer_{layer}"));
+                mixer.apply(self.graph, &name, &cache, x, shared.block)
+            }
+        }
+    }
+
     fn norm(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
-        let norm = RmsNorm::new(self.config.epsilon).bounded();
-        let norm = if self.config.norm_adds_one { norm.one_more() } else { norm };
-        norm.apply(name, x)
+        let config = self.config;
+        match config.family.norm {
+            NormKind::Rms => {
+                let norm = RmsNorm::new(config.epsilon).bounded();
+                let norm = if config.norm_adds_one { norm.one_more() } else { norm };
+                norm.apply(name, x)
+            }
+            NormKind::Layer => {
+                let norm = LayerNorm::new(config.epsilon);
+                let norm = if config.norm_bias { norm } else { norm.without_bias() };
+                norm.apply(name, x)
+            }
+        }
+    }
+
+    /// A norm over each head of `[1, positions, heads, head]` with weights for each head.
+    fn head_norm(&self, name: &str, x: Tensor<'g>, heads: usize) -> Tensor<'g> {
+        let config = self.config;
+        let plain = match config.family.norm {
+            NormKind::Rms => RmsNorm::new(config.epsilon).bounded().plain(x),
+            NormKind::Layer => LayerNorm::new(config.epsilon).plain(x),
+        };
+        plain * self.graph.param(&format!("{name}.weight"), [heads, config.head])
     }
 
     fn linear(&self, name: &str, outputs: usize, bias: bool, x: Tensor<'g>) -> Tensor<'g> {
@@ -277,7 +336,7 @@ impl<'g> Decoder<'_, 'g> {
         let (length, head) = (self.length(), config.head);
         let (all, kv) = (config.heads * head, config.kv_heads * head);
         let bias = config.qkv_bias;
-        let [query, key, value] = match config.family.fused {
+        let [query, key, value] = match config.family.fused_qkv {
             true => {
                 let x = self.linear(&name("qkv_proj"), all + 2 * kv, bias, x);
                 let (first, second) = (count(all), count(all + kv));
@@ -287,19 +346,21 @@ impl<'g> Decoder<'_, 'g> {
                 .map(|(part, outputs)| self.linear(&name(part), outputs, bias, x)),
         };
         let heads = |x: Tensor<'g>, norm: &str, heads: usize| {
-            let whole = config.family.qk_norm == QkNorm::Whole && !norm.is_empty();
-            let x = if whole { self.norm(&name(norm), x) } else { x };
+            let kind = if norm.is_empty() { QkNorm::None } else { config.qk_norm };
+            let x = if kind == QkNorm::Whole { self.norm(&name(norm), x) } else { x };
             let x = x.view([1, length, count(heads), count(head)]);
-            let each = config.family.qk_norm == QkNorm::Head && !norm.is_empty();
-            let x = if each { self.norm(&name(norm), x) } else { x };
+            let x = match kind {
+                QkNorm::Head => self.norm(&name(norm), x),
+                QkNorm::EachHead => self.head_norm(&name(norm), x, heads),
+                QkNorm::None | QkNorm::Whole => x,
+            };
             x.transpose([0, 2, 1, 3])
         };
         let mut query = heads(query, "q_norm", config.heads);
         let mut key = heads(key, "k_norm", config.kv_heads);
         let value = heads(value, "", config.kv_heads);
-        if config.rotated[layer] {
-            let local = shared.local.filter(|_| config.windowed[layer]);
-            let tables = local.unwrap_or(shared.global);
+        let local = shared.local.filter(|_| config.windowed[layer]);
+        if let Some(tables) = local.or(shared.global).filter(|_| config.rotated[layer]) {
             (query, key) = (rotate(query, tables), rotate(key, tables));
         }
         let (keys, values, mask) = self.remember(layer, key, value, shared);
@@ -349,19 +410,41 @@ impl<'g> Decoder<'_, 'g> {
 
     fn feed_forward(&self, layer: usize, x: Tensor<'g>) -> Tensor<'g> {
         let config = self.config;
+        if let Some(experts) = config.experts.filter(|_| config.sparse[layer]) {
+            return self.experts(layer, experts, x);
+        }
         let name = |part: &str| format!("model.layers.{layer}.mlp.{part}");
         let (inner, bias) = (config.inner, config.mlp_bias);
-        let (gate, up) = match config.family.fused {
-            true => {
+        let activation = if config.gelu { Activation::GeluTanh } else { Activation::Silu };
+        let (gate, up) = match config.family.feed_forward {
+            FeedForward::FusedGated => {
                 let both = self.linear(&name("gate_up_proj"), 2 * inner, bias, x);
                 (both.narrow(-1, ..count(inner)), both.narrow(-1, count(inner)..))
             }
-            false => (
+            FeedForward::Gated => (
                 self.linear(&name("gate_proj"), inner, bias, x),
                 self.linear(&name("up_proj"), inner, bias, x),
             ),
+            FeedForward::Plain => {
+                let up = activation.apply(self.linear(&name("up_proj"), inner, bias, x));
+                return self.linear(&name("down_proj"), config.width, bias, up);
+            }
         };
-        let activation = if config.gelu { Activation::GeluTanh } else { Activation::Silu };
         self.linear(&name("down_proj"), config.width, bias, activation.apply(gate) * up)
+    }
+
+    /// A mixture of experts.
+    fn experts(&self, layer: usize, sizes: ExpertSizes, x: Tensor<'g>) -> Tensor<'g> {
+        let ExpertSizes { count: all, visited, width, normalized, shared } = sizes;
+        let mut experts = Experts::new(all, visited, width);
+        (experts.normalized, experts.shared) = (normalized, shared);
+        // Blocks in which tokens visit more experts than there are read each expert once.
+        let visits = self.options.tokens.saturating_mul(visited);
+        if self.options.interface == Interface::Range || visits > all {
+            experts = experts.dense();
+        }
+        let rows = x.view([-1, count(self.config.width)]);
+        let mixed = experts.apply(&format!("model.layers.{layer}.mlp"), rows);
+        mixed.view([1, self.length(), count(self.config.width)])
     }
 }

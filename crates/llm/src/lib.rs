@@ -22,13 +22,15 @@
 //! | module | holds |
 //! |---|---|
 //! | `source`, `config`, [`families`] | files, their settings, and the table of model families |
-//! | [`decoder`] | the model as a graph |
+//! | `names`, `arrange` | names and shapes of tensors in files, and the decoder's |
+//! | [`decoder`], `mixers` | the model as a graph, and the parts of layers that mix positions |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
 //! | `executorch` | what ExecuTorch's runners read of a program |
 //! | `tokenizer` | [`Tokenizer`]: `tokenizer.json` and the vocabularies of GGUF |
 //! | `chat` | [`ChatTemplate`] |
 //! | `generate`, `readers`, `sample`, `score` | [`Generator`], [`Sampler`], [`score`](fn@score) |
 
+mod arrange;
 mod bundle;
 mod chat;
 pub mod config;
@@ -38,7 +40,9 @@ mod executorch;
 pub mod families;
 mod files;
 mod generate;
+mod mixers;
 mod model;
+mod names;
 mod readers;
 mod sample;
 mod save;

@@ -12,6 +12,7 @@ use crate::chat::ChatTemplate;
 use crate::config::Config;
 use crate::decoder::{self, FunctionOptions, Interface};
 use crate::error::{Error, ErrorKind, Result, fail};
+use crate::mixers::Mixer;
 use crate::settings::GenerationSettings;
 use crate::source::{Origin, Source, read_json};
 use crate::tokenizer::Tokenizer;
@@ -272,11 +273,16 @@ impl LanguageModel {
         Ok(losses)
     }
 
-    /// Bytes of the keys and values of a context in `fp16`.
+    /// Bytes of the states for a context in `fp16`: keys and values, and the values of recurrences.
     pub fn cache_bytes(&self, context: usize) -> u64 {
         let config = self.config();
-        let positions = [config.layers, config.kv_heads, config.head, context];
-        positions.iter().fold(4, |all, &extent| all.saturating_mul(extent as u64))
+        let each = [config.kv_heads, config.head, context];
+        let each = each.iter().fold(4, |all: u64, &extent| all.saturating_mul(extent as u64));
+        let bytes = config.mixers.iter().map(|mixer| match mixer {
+            Mixer::Attention => each,
+            other => other.state_elements(config.width).saturating_mul(2),
+        });
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// The tokenizer.
@@ -319,6 +325,12 @@ impl LanguageModel {
         }
         if prefill == 0 || prefill > context {
             fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");
+        }
+        if layout == Layout::ExecuTorch && prefill > 1 && self.config().is_recurrent() {
+            let name = self.config().family.name;
+            let message = format!("`{name}` has recurrent layers, which take tokens one by one");
+            let error = Error::new(ErrorKind::Unsupported, message);
+            return Err(error.with_hint("set `prefill` to 1, or choose the layout `coremill`"));
         }
         if layout.is_stateless() {
             self.check_stateless(prefill, context)?;
@@ -367,6 +379,10 @@ impl LanguageModel {
             "windows of attention"
         } else if config.local_rotation.is_some() {
             "two kinds of rotary positions"
+        } else if config.learned_positions.is_some() {
+            "learned positions"
+        } else if config.is_recurrent() {
+            "recurrent layers"
         } else if prefill == context {
             fail!(Argument, "`prefill` must be less than the context of {context}, got {prefill}");
         } else {

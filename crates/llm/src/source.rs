@@ -5,12 +5,13 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use coremill_graph::{Gguf, MetadataValue, Param, Params};
+use coremill_graph::{Gguf, MetadataValue, Params};
 use serde_json::Value;
 
+use crate::arrange::{restore_axes, separate_pairs, stack_experts, transpose_matrices};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::families::Family;
+use crate::families::{Family, Pairs};
 
 /// Most bytes of a file of settings. Vocabularies have some megabytes.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
@@ -77,19 +78,20 @@ fn of_folder(folder: &Path, weights: Option<&Path>) -> Result<Source> {
         return Err(error.with_hint("name a `.gguf`, or a folder as transformers saves models"));
     }
     let root = read_json(&config_path)?;
+    let family = Family::of_json(&root).map_err(|error| error.within(&config_path))?;
     let mut params = Params::new();
     for path in shards(folder, weights)? {
-        params.load_as(&path, text_name)?;
+        params.load_as(&path, |name| family.name_of_folder(name))?;
+    }
+    stack_experts(&mut params)?;
+    if family.transposed {
+        transpose_matrices(&mut params)?;
     }
     let config = Config::of_json(&root, &params).map_err(|error| error.within(&config_path))?;
+    if family.pairs == Pairs::Interleaved {
+        separate_pairs(&config, &mut params)?;
+    }
     Ok(Source { origin: Origin::Folder(folder.to_owned()), config, params })
-}
-
-/// The name of a tensor of the text model; `None` for other parts of a multimodal model.
-fn text_name(name: &str) -> Option<String> {
-    let plain = name.strip_prefix("language_model.").unwrap_or(name);
-    let plain = plain.replacen("model.language_model.", "model.", 1);
-    (plain.starts_with("model.") || plain.starts_with("lm_head.")).then_some(plain)
 }
 
 /// The files of weights in a folder.
@@ -144,8 +146,7 @@ fn of_gguf(path: &Path) -> Result<Source> {
     let first = Gguf::open(path)?;
     let rest = parts(path, &first)?;
     let others = rest.iter().map(Gguf::open).collect::<std::result::Result<Vec<_>, _>>()?;
-    let architecture = first.metadata.get("general.architecture").and_then(|it| it.as_str());
-    let family = architecture.and_then(Family::of_gguf);
+    let family = Family::of_metadata(&first.metadata);
     let mut params = Params::new();
     let mut factors: [Vec<f64>; 3] = Default::default();
     let names = ["rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"];
@@ -164,29 +165,16 @@ fn of_gguf(path: &Path) -> Result<Source> {
             }
         }
     }
+    if let Some(family) = family {
+        stack_experts(&mut params)?;
+        restore_axes(family, &mut params)?;
+    }
     let config = match Config::of_gguf(&first.metadata, &params, factors) {
         Err(error) if family.is_none() => return Err(error),
         other => other?,
     };
-    if config.family.interleaved_in_gguf {
+    if config.family.pairs != Pairs::Split {
         separate_pairs(&config, &mut params)?;
     }
     Ok(Source { origin: Origin::Gguf(first.metadata), config, params })
-}
-
-/// Puts the rows of query and key projections into the order of `safetensors`: the first elements of all pairs of a head,
-/// then the second ones.
-fn separate_pairs(config: &Config, params: &mut Params) -> Result<()> {
-    for layer in 0..config.layers {
-        for (part, heads) in [("q_proj", config.heads), ("k_proj", config.kv_heads)] {
-            for ending in ["weight", "bias"] {
-                let name = format!("model.layers.{layer}.self_attn.{part}.{ending}");
-                let Some(param) = params.get(&name) else { continue };
-                let extents = [heads as u64, config.head as u64 / 2, 2];
-                let separate: Param = param.with_permuted_rows(&extents, &[0, 2, 1])?;
-                params.set(name, separate);
-            }
-        }
-    }
-    Ok(())
 }

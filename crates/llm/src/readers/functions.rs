@@ -1,4 +1,4 @@
-use coremill_graph::{Executable, FeatureSpec, Input};
+use coremill_graph::{Executable, Input};
 
 use super::{Reader, pays_off, shape_of};
 use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
@@ -12,6 +12,8 @@ pub(super) struct Functions {
     vocabulary: usize,
     /// Tokens that `prefill` reads in a call.
     block: Option<usize>,
+    /// `prefill` takes the index of the last valid token.
+    takes_last: bool,
     /// Functions return the logits of all tokens.
     returns_all: bool,
     logits: Vec<f32>,
@@ -26,12 +28,24 @@ impl Functions {
         };
         let logits = shape_of(&executable.outputs(DECODE)?, LOGITS);
         let states = executable.states(DECODE)?;
-        let cache = states.first().and_then(FeatureSpec::default_shape).unwrap_or_default();
-        let (Some(&vocabulary), Some(&context)) = (logits.last(), cache.get(2)) else {
+        let Some(&vocabulary) = logits.last().filter(|_| !states.is_empty()) else {
             fail!(Unsupported, "the model has no output `{LOGITS}`, or no cache");
         };
-        let returns_all = logits.len() == 3;
-        Ok(Functions { executable, context, vocabulary, block, returns_all, logits: Vec::new() })
+        // States of recurrent layers do not depend on the number of positions.
+        let keys = states.iter().find(|state| state.name.ends_with("keys"));
+        let context = match keys.map(|keys| keys.default_shape().unwrap_or_default()) {
+            None => i32::MAX as usize,
+            Some(shape) => match shape.get(2) {
+                Some(&context) => context,
+                None => fail!(Unsupported, "the cache must have 4 axes, got shape {shape:?}"),
+            },
+        };
+        let takes_last = match block {
+            Some(_) => executable.inputs(PREFILL)?.iter().any(|input| input.name == LAST),
+            None => false,
+        };
+        let (returns_all, logits) = (logits.len() == 3, Vec::new());
+        Ok(Functions { executable, context, vocabulary, block, takes_last, returns_all, logits })
     }
 }
 
@@ -64,7 +78,7 @@ impl Reader for Functions {
         tokens.resize(block, 0);
         let (position, last) = ([position as i32], [ids.len() as i32 - 1]);
         let mut inputs: Vec<(&str, &dyn Input)> = vec![(TOKENS, &tokens), (POSITION, &position)];
-        if block > 1 && !self.returns_all {
+        if block > 1 && self.takes_last {
             inputs.push((LAST, &last));
         }
         let function = if block > 1 { PREFILL } else { DECODE };

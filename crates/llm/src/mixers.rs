@@ -1,0 +1,199 @@
+//! Parts of layers that mix positions: attention, short convolutions, and Mamba's recurrences.
+
+use coremill_graph::nn::{Decay, Linear, Mamba, Mamba2, SequenceBlock, causal_conv_block};
+use coremill_graph::{Graph, Params, Tensor};
+use serde_json::Value;
+
+use crate::error::{Result, fail};
+
+/// The part of a layer that mixes positions.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention to earlier positions, whose keys and values are in a cache.
+    Attention,
+    /// A gated convolution over the last positions.
+    ShortConv(ShortConv),
+    /// Mamba's recurrence.
+    Mamba(Mamba),
+    /// Mamba 2's recurrence.
+    Mamba2(Mamba2),
+}
+
+/// Settings of mixers that do not follow from the shapes of tensors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MixerSettings {
+    pub(crate) groups: Option<usize>,
+    /// Range of step sizes.
+    pub(crate) steps: Option<[f32; 2]>,
+}
+
+impl MixerSettings {
+    pub(crate) fn of_json(config: &Value) -> MixerSettings {
+        let steps = &config["time_step_limit"];
+        // JSON has no number for infinity.
+        let bound = |index: usize, otherwise: f32| {
+            steps[index].as_f64().map_or(otherwise, |bound| bound as f32)
+        };
+        MixerSettings {
+            groups: config["n_groups"].as_u64().and_then(|groups| usize::try_from(groups).ok()),
+            steps: steps.is_array().then(|| [bound(0, 0.0), bound(1, f32::INFINITY)]),
+        }
+    }
+}
+
+/// A gated convolution over the last positions, as in LFM2.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ShortConv {
+    /// Kernel size of the convolution.
+    pub taps: usize,
+    /// Whether the convolution and the projections have biases.
+    pub bias: bool,
+}
+
+impl ShortConv {
+    /// Applies the convolution to `[1, positions, width]`, with the last inputs of the block before in the state
+    /// `CACHE.window`.
+    fn apply<'g>(
+        self,
+        name: &str,
+        cache: &str,
+        x: Tensor<'g>,
+        block: SequenceBlock<'g>,
+    ) -> Tensor<'g> {
+        let (graph, width) = (x.graph(), x.last_extent());
+        let part = |part: &str| format!("{name}.{part}");
+        let linear = |outputs: usize| match self.bias {
+            true => Linear::new(outputs),
+            false => Linear::new(outputs).without_bias(),
+        };
+        let all = linear(width.saturating_mul(3)).apply(&part("in_proj"), x).swap(1, 2);
+        let first = i32::try_from(width).unwrap_or(i32::MAX);
+        let second = first.saturating_mul(2);
+        let [before, after, x] =
+            [all.narrow(1, ..first), all.narrow(1, first..second), all.narrow(1, second..)];
+        let taps = graph.param(&part("conv.weight"), [width, 1, self.taps]);
+        let bias = self.bias.then(|| graph.param(&part("conv.bias"), [width]));
+        let reach = self.taps.saturating_sub(1);
+        let window = graph.state(&format!("{cache}.window"), [1, width, reach]);
+        let mixed = causal_conv_block(before * x, taps, bias, window, block);
+        linear(width).apply(&part("out_proj"), (after * mixed).swap(1, 2))
+    }
+}
+
+impl Mixer {
+    /// The mixer whose tensors have a prefix.
+    pub(crate) fn of_tensors(
+        params: &Params,
+        prefix: &str,
+        epsilon: f32,
+        settings: &MixerSettings,
+    ) -> Result<Mixer> {
+        let has = |part: &str| params.get(&format!("{prefix}{part}")).is_some();
+        let shape = |part: &str| -> Result<Vec<usize>> {
+            let name = format!("{prefix}{part}");
+            let Some(param) = params.get(&name) else {
+                fail!(Format, "no tensor `{name}` was found")
+            };
+            Ok(param.shape().iter().map(|&extent| extent as usize).collect())
+        };
+        let taps_of = |part: &str| -> Result<[usize; 2]> {
+            match shape(part)?[..] {
+                [channels, 1, taps] if taps > 1 => Ok([channels, taps]),
+                ref found => fail!(
+                    Format,
+                    "`{prefix}{part}` must have the shape [channels, 1, taps], got {found:?}"
+                ),
+            }
+        };
+        if has("conv.in_proj.weight") {
+            let [_, taps] = taps_of("conv.conv.weight")?;
+            return Ok(Mixer::ShortConv(ShortConv { taps, bias: has("conv.conv.bias") }));
+        }
+        if !has("mixer.in_proj.weight") {
+            return Ok(Mixer::Attention);
+        }
+        let [channels, taps] = taps_of("mixer.conv1d.weight")?;
+        let decay = if has("mixer.A") { Decay::Rate } else { Decay::Logarithm };
+        let rates = shape(if has("mixer.A") { "mixer.A" } else { "mixer.A_log" })?;
+        let biases = (has("mixer.conv1d.bias"), has("mixer.in_proj.bias"));
+        let columns = |part: &str| shape(part).map(|shape| shape.last().copied().unwrap_or(0));
+        match rates[..] {
+            [inner, state] => {
+                let rank = columns("mixer.dt_proj.weight")?;
+                let mixer = Mamba::new(inner, state, rank).taps(taps).decay(decay);
+                Ok(Mixer::Mamba(mixer.biases(biases.0, biases.1)))
+            }
+            [heads] => {
+                let inner = columns("mixer.out_proj.weight")?;
+                let groups = settings.groups.unwrap_or(1);
+                let each = channels.saturating_sub(inner) / 2;
+                let fits = |whole: usize, parts: usize| {
+                    parts > 0 && whole > 0 && whole.is_multiple_of(parts)
+                };
+                if !fits(inner, heads) || !fits(heads, groups) || !fits(each, groups) {
+                    fail!(
+                        Format,
+                        "{inner} and {each} channels do not fall into {heads} heads and {groups} groups"
+                    );
+                }
+                let mixer = Mamba2::new(heads, inner / heads, each / groups).groups(groups);
+                let mixer = mixer.taps(taps).epsilon(epsilon).decay(decay);
+                let [least, most] = settings.steps.unwrap_or([0.0, f32::INFINITY]);
+                Ok(Mixer::Mamba2(mixer.biases(biases.0, biases.1).steps(least, most)))
+            }
+            _ => fail!(Format, "decay rates have the shape {rates:?}"),
+        }
+    }
+
+    /// Whether layers have no feed-forward part.
+    pub(crate) fn is_whole_layer(&self) -> bool {
+        matches!(self, Mixer::Mamba(_) | Mixer::Mamba2(_))
+    }
+
+    /// Elements of the states for a layer of a width.
+    pub(crate) fn state_elements(&self, width: usize) -> u64 {
+        let product = |extents: &[usize]| {
+            extents.iter().fold(1u64, |all, &extent| all.saturating_mul(extent as u64))
+        };
+        match self {
+            Mixer::Attention => 0,
+            Mixer::ShortConv(conv) => product(&[width, conv.taps.saturating_sub(1)]),
+            Mixer::Mamba(mamba) => {
+                product(&[mamba.inner, mamba.state.saturating_add(mamba.taps.saturating_sub(1))])
+            }
+            Mixer::Mamba2(mamba) => {
+                let inner = mamba.heads.saturating_mul(mamba.head);
+                let channels = inner.saturating_add(2 * mamba.groups.saturating_mul(mamba.state));
+                product(&[inner, mamba.state])
+                    .saturating_add(product(&[channels, mamba.taps.saturating_sub(1)]))
+            }
+        }
+    }
+
+    /// Applies a mixer other than attention to `[1, positions, width]`. `layer` is the prefix of the layer's tensors, and
+    /// `cache` of its states.
+    pub(crate) fn apply<'g>(
+        &self,
+        graph: &'g Graph,
+        layer: &str,
+        cache: &str,
+        x: Tensor<'g>,
+        block: SequenceBlock<'g>,
+    ) -> Tensor<'g> {
+        let name = format!("{layer}mixer");
+        match self {
+            Mixer::Attention => x,
+            Mixer::ShortConv(conv) => conv.apply(&format!("{layer}conv"), cache, x, block),
+            Mixer::Mamba(mamba) => {
+                let states = mamba.cache(graph, cache, 1).of_block(block);
+                mamba.apply(&name, x, Some(states))
+            }
+            Mixer::Mamba2(mamba) => {
+                let states = mamba.cache(graph, cache, 1).of_block(block);
+                mamba.apply(&name, x, Some(states))
+            }
+        }
+    }
+}

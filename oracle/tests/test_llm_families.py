@@ -1,0 +1,190 @@
+"""Language models with experts, learned positions, parallel blocks and recurrent layers, judged by transformers."""
+
+import collections
+import re
+
+import gguf
+import numpy
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+from oracle.tests.test_llm import BLOCK, COMMON, TOKENS, differences, permuted
+
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24, "tie_word_embeddings": False}
+GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "n_inner": 80}
+LAYER_NORM = {"layer_norm_eps": 1e-5, "head_dim": 16}
+MAMBA = {"state_size": 8, "layer_norm_epsilon": 1e-5, "expand": 2, "intermediate_size": 128}
+MAMBA2 = MAMBA | {"num_heads": 8, "head_dim": 16}
+
+# The settings of a family beside the common ones.
+FAMILIES = {
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False},
+    "qwen2_moe": EXPERTS | {"num_experts": 9, "shared_expert_intermediate_size": 40, "norm_topk_prob": False},
+    "qwen2_moe_mixed": EXPERTS | {"num_experts": 4, "mlp_only_layers": [0], "norm_topk_prob": True},
+    "qwen3_moe": EXPERTS | {"num_experts": 5, "norm_topk_prob": True, "head_dim": 24},
+    "olmoe": EXPERTS | {"num_experts": 4, "norm_topk_prob": False},
+    "gpt2": GPT2,
+    "cohere": LAYER_NORM | {"logit_scale": 0.3},
+    "cohere_norms": LAYER_NORM | {"logit_scale": 0.3, "use_qk_norm": True},
+    "cohere2": LAYER_NORM | {"logit_scale": 0.3, "sliding_window": 5, "num_hidden_layers": 4},
+    "lfm2": {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "norm_eps": 1e-5},
+    "lfm2_biased": {"num_hidden_layers": 2, "layer_types": ["full_attention", "conv"], "conv_bias": True, "conv_L_cache": 4},
+    "mamba": MAMBA | {"time_step_rank": 5},
+    "mamba_biased": MAMBA | {"use_bias": True, "use_conv_bias": False, "conv_kernel": 3},
+    "mamba2": MAMBA2 | {"n_groups": 2, "tie_word_embeddings": False},
+    "mamba2_limited": MAMBA2 | {"n_groups": 1, "time_step_limit": [0.01, 0.2], "use_bias": True},
+}
+
+# The architecture in GGUF files, and what llama.cpp's files say beside the common settings.
+ARCHITECTURES = {
+    "mixtral": ("llama", {"expert_count": 4, "expert_used_count": 2}),
+    "qwen2_moe": ("qwen2moe", {"expert_count": 9, "expert_used_count": 2}),
+    "qwen3_moe": ("qwen3moe", {"expert_count": 5, "expert_used_count": 2}),
+    "olmoe": ("olmoe", {"expert_count": 4, "expert_used_count": 2}),
+    "gpt2": ("gpt2", {}),
+    "cohere": ("command-r", {"logit_scale": 0.3}),
+    "cohere_norms": ("command-r", {"logit_scale": 0.3}),
+    "cohere2": ("cohere2", {"logit_scale": 0.3, "attention.sliding_window": 5}),
+    "lfm2": ("lfm2", {"shortconv.l_cache": 3}),
+    "mamba": ("mamba", {"ssm.time_step_rank": 5}),
+    "mamba2": ("mamba2", {"ssm.group_count": 2, "ssm.time_step_rank": 8}),
+}
+
+# Beginnings of tensors' names whose matrices GPT-2 has transposed.
+TRANSPOSED = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight$")
+EXPERT_PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+
+
+def model_of(name):
+    common = {} if name == "gpt2" else COMMON
+    kind = re.sub("_(mixed|norms|biased|limited)$", "", name)
+    config = transformers.AutoConfig.for_model(kind, **({"vocab_size": 96} | common | FAMILIES[name]))
+    torch.manual_seed(sum(name.encode()))
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Norms too, so that no weight is 0 or 1.
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def stacked(tensors):
+    """The tensors with the experts of a layer in one, as llama.cpp's converter stores them."""
+    experts, others = collections.defaultdict(dict), {}
+    for name, array in tensors.items():
+        if found := EXPERT.match(name):
+            prefix, index, part = found.groups()
+            prefix = prefix.replace("block_sparse_moe", "mlp")
+            experts[f"{prefix}.{EXPERT_PARTS.get(part, part)}.weight"][int(index)] = array
+        else:
+            others[name] = array
+    for name, parts in experts.items():
+        others[name] = numpy.stack([parts[index] for index in range(len(parts))])
+    return others
+
+
+def gguf_tensors(name, config, tensors):
+    """Names without `.weight` where files have none, and arrays as llama.cpp's converter stores them."""
+    for tensor, array in stacked(tensors).items():
+        stem, _, ending = tensor.rpartition(".")
+        ending = f".{ending}"
+        if name == "mixtral" and "q_proj" in tensor:
+            array = permuted(array, config.num_attention_heads)
+        if name == "mixtral" and "k_proj" in tensor:
+            array = permuted(array, config.num_key_value_heads)
+        if TRANSPOSED.search(tensor) and name == "gpt2":
+            array = array.T
+        if ("conv" in tensor and array.ndim == 3) or "shared_expert_gate" in tensor:
+            array = array.squeeze()
+        if tensor.endswith(("A_log", ".D")):
+            stem, ending = tensor, ""
+            array = -numpy.exp(array) if tensor.endswith("A_log") else array
+            array = array[:, None] if array.ndim == 1 and name == "mamba2" else array
+        if tensor.endswith("dt_bias"):
+            stem, ending = tensor.replace("dt_bias", "dt_proj"), ".bias"
+        if tensor.endswith("mixer.norm.weight"):
+            array = array.reshape(config.n_groups, -1)
+        yield stem, ending, numpy.ascontiguousarray(array)
+
+
+def write_gguf(path, name, config, tensors):
+    architecture, extra = ARCHITECTURES[name]
+    writer = gguf.GGUFWriter(path, architecture)
+    layers = config.num_hidden_layers
+    writer.add_block_count(layers)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_context_length(64)
+    if "mamba" in name:
+        writer.add_head_count(0)
+    else:
+        writer.add_head_count(config.num_attention_heads)
+    if name == "lfm2":
+        kinds = config.layer_types
+        writer.add_head_count_kv([config.num_key_value_heads if "attention" in kind else 0 for kind in kinds])
+    elif name != "gpt2" and "mamba" not in name:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_key_length(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    if name == "gpt2" or "cohere" in name:
+        writer.add_layer_norm_eps(1e-5)
+    else:
+        writer.add_layer_norm_rms_eps(1e-5)
+    if hasattr(config, "rope_parameters"):
+        writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    for key, value in extra.items():
+        add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
+        add(f"{architecture}.{key}", value)
+    kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == architecture)
+    names = gguf.get_tensor_name_map(kind, layers)
+    for stem, ending, array in gguf_tensors(name, config, tensors):
+        found = names.get_name(stem)
+        assert found, stem
+        writer.add_tensor(f"{found}{ending}", array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+# Blocks of more tokens are read by loops in recurrent layers, and by all experts.
+BLOCKS = {"mamba": 10, "mamba2": 10, "qwen2_moe": 4}
+
+
+def test_families_have_the_logits_of_transformers(tmp_path):
+    cases, expected = [], {}
+    for name in FAMILIES:
+        model = model_of(name)
+        folder = tmp_path / name
+        model.save_pretrained(folder)
+        forms = {"folder": folder}
+        if name in ARCHITECTURES:
+            forms["gguf"] = tmp_path / f"{name}.gguf"
+            write_gguf(forms["gguf"], name, model.config, load_file(folder / "model.safetensors"))
+        with torch.no_grad():
+            logits = model(torch.tensor([TOKENS])).logits[0].double().numpy()
+        block = BLOCKS.get(name, BLOCK)
+        for form, path in forms.items():
+            case = {"name": f"{name}_{form}", "model": str(path), "block": block, "tokens": TOKENS}
+            cases.append(case)
+            expected[case["name"]] = logits
+        cases.append(case | {"name": f"{name}_last", "last": True})
+        expected[f"{name}_last"] = logits[block - 2 :]
+    failures = differences(tmp_path, cases, expected)
+    assert not failures, "\n".join(failures)
+
+
+def test_other_families_are_refused_by_name(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "rwkv"}')
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "rwkv6")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    cases = [{"name": "folder", "model": str(folder)}, {"name": "gguf", "model": str(tmp_path / "model.gguf")}]
+    failures = differences(tmp_path, cases, {"folder": None, "gguf": None})
+    for failure, name in zip(failures, ["rwkv", "rwkv6"], strict=True):
+        assert f"model family `{name}` is not supported; expected llama, mistral, qwen2" in failure
+        assert failure.endswith("lfm2, mamba, mamba2")
