@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::LanguageModel;
 use crate::source::{Origin, read_json};
+use crate::tokenizer::has_vocabulary;
 
 /// Names of the files, in the order in which they are written.
 pub(crate) const COMPANIONS: [&str; 4] =
@@ -27,6 +28,11 @@ impl LanguageModel {
                     if path.is_file() {
                         files.push((name, crate::source::read_text(&path)?));
                     }
+                }
+                // Programs that run the model read this file only.
+                let has_other = has_vocabulary(folder);
+                if has_other && !files.iter().any(|(name, _)| *name == COMPANIONS[0]) {
+                    files.insert(0, (COMPANIONS[0], text(&self.tokenizer()?.to_json())));
                 }
                 if !files.iter().any(|(name, _)| *name == "generation_config.json") {
                     files.push((COMPANIONS[3], text(&self.generation_settings()?.to_json())));

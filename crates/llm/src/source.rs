@@ -50,17 +50,25 @@ impl Source {
     }
 }
 
-/// Reads a file of text, which must not be larger than such files are.
-pub(crate) fn read_text(path: &Path) -> Result<String> {
+/// Reads a file of settings or of a vocabulary, which must not be larger than such files are.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let file = fs::File::open(path).map_err(|error| Error::io("read", path, error))?;
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let mut limited = file.take(MAX_TEXT_BYTES + 1);
-    limited.read_to_string(&mut text).map_err(|error| Error::io("read", path, error))?;
-    if text.len() as u64 > MAX_TEXT_BYTES {
+    limited.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    if bytes.len() as u64 > MAX_TEXT_BYTES {
         let path = path.display();
         fail!(Format, "{path} must have at most {MAX_TEXT_BYTES} bytes");
     }
-    Ok(text)
+    Ok(bytes)
+}
+
+/// Reads a file of text.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read_bytes(path)?).map_err(|error| {
+        let message = format!("{} is not text in UTF-8", path.display());
+        Error::new(ErrorKind::Format, message).with_source(error)
+    })
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::bytes::fallback_byte;
+use super::unigram::Scores;
 use crate::error::{Result, fail};
 
 /// A vocabulary with the order of its merges.
@@ -28,8 +29,10 @@ pub(super) struct Bpe {
 pub(super) enum Order {
     /// Rank and result of each pair.
     Merges(HashMap<(u32, u32), (u32, u32)>),
-    /// The pair whose result has the highest score, as in SentencePiece.
+    /// The pair whose result has the highest score, as in SentencePiece. Tokens with the score NaN are no results.
     Scores(Vec<f32>),
+    /// No pairs are merged: the division with the highest sum of scores is chosen.
+    Unigram(Scores),
 }
 
 impl Default for Order {
@@ -87,6 +90,15 @@ impl Bpe {
             ids.push(id);
             return Ok(());
         }
+        if let Order::Unigram(scores) = &self.order {
+            for (start, end, id) in scores.divide(piece, |part| self.id(part)) {
+                match id {
+                    Some(id) => ids.push(id),
+                    None => self.encode_unknown(&piece[start..end], ids),
+                }
+            }
+            return Ok(());
+        }
         let mut symbols = self.symbols(piece)?;
         self.merge(piece, &mut symbols);
         let mut at = if symbols.is_empty() { NONE } else { 0 };
@@ -138,12 +150,13 @@ impl Bpe {
             Order::Scores(scores) => {
                 let range = first.start as usize..(second.start + second.length) as usize;
                 let id = self.id(&piece[range])?;
-                let score = *scores.get(id as usize)?;
+                let score = scores.get(id as usize).copied().filter(|score| !score.is_nan())?;
                 // The bits of floats in the order of their values, the highest score first.
                 let bits = score.to_bits();
                 let ordered = if bits >> 31 == 1 { bits } else { !bits & 0x7fff_ffff };
                 Some((ordered, id))
             }
+            Order::Unigram(_) => None,
         }
     }
 
@@ -180,6 +193,7 @@ impl Bpe {
     /// All merges of a vocabulary with scores, the best first, as `tokenizer.json` lists them.
     pub(super) fn merges(&self) -> Vec<(u32, u32)> {
         match &self.order {
+            Order::Unigram(_) => Vec::new(),
             Order::Merges(merges) => {
                 let mut all: Vec<_> =
                     merges.iter().map(|(pair, (rank, _))| (*rank, *pair)).collect();
@@ -188,7 +202,9 @@ impl Bpe {
             }
             Order::Scores(scores) => {
                 let mut all = Vec::new();
-                for (id, token) in self.tokens.iter().enumerate() {
+                let is_result = |id: usize| scores.get(id).is_some_and(|score| !score.is_nan());
+                let results = self.tokens.iter().enumerate().filter(|(id, _)| is_result(*id));
+                for (id, token) in results {
                     for (at, _) in token.char_indices().skip(1) {
                         let halves = (self.id(&token[..at]), self.id(&token[at..]));
                         if let (Some(first), Some(second)) = halves {

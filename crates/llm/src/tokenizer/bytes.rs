@@ -23,8 +23,13 @@ fn characters() -> &'static [char; 256] {
 
 /// A text with a character for each byte.
 pub(super) fn to_characters(text: &str) -> String {
+    of_bytes(text.as_bytes())
+}
+
+/// A text with a character for each byte, which need not be UTF-8.
+pub(super) fn of_bytes(bytes: &[u8]) -> String {
     let table = characters();
-    text.bytes().map(|byte| table[usize::from(byte)]).collect()
+    bytes.iter().map(|&byte| table[usize::from(byte)]).collect()
 }
 
 /// The bytes of a token. Characters without a byte are kept in UTF-8.

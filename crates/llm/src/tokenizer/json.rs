@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::base64;
 use super::bpe::{Bpe, Order};
+use super::charsmap::Charsmap;
 use super::split::{Behavior, GPT2, Normalizer, Pattern, Prepends, Splitter, UnicodeForm};
+use super::unigram::Scores;
 use super::{AddedToken, Decoding, Tokenizer};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -61,9 +64,10 @@ pub(super) fn read(root: &Value) -> Result<Tokenizer> {
 
 fn read_model(model: &Value) -> Result<Bpe> {
     // Files of old versions have no type.
-    let kind = model["type"].as_str().unwrap_or("BPE");
-    if kind != "BPE" {
-        return Err(unsupported("model", kind));
+    match model["type"].as_str().unwrap_or("BPE") {
+        "BPE" => {}
+        "Unigram" => return read_unigram(model),
+        other => return Err(unsupported("model", other)),
     }
     for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
         if model[key].as_str().is_some_and(|text| !text.is_empty()) {
@@ -117,6 +121,32 @@ fn read_model(model: &Value) -> Result<Bpe> {
     Ok(bpe)
 }
 
+/// A list of tokens with their scores.
+fn read_unigram(model: &Value) -> Result<Bpe> {
+    let vocabulary = model["vocab"].as_array().ok_or_else(|| invalid("the vocabulary"))?;
+    let entry = |entry: &Value| -> Option<(Arc<str>, f32)> {
+        Some((Arc::from(entry[0].as_str()?), entry[1].as_f64()? as f32))
+    };
+    let entries: Option<Vec<_>> = vocabulary.iter().map(entry).collect();
+    let entries = entries.filter(|entries| entries.len() <= MAX_IDS);
+    let (tokens, mut scores): (Vec<_>, Vec<_>) =
+        entries.ok_or_else(|| invalid("the vocabulary"))?.into_iter().unzip();
+    let mut bpe = Bpe::new(tokens);
+    let unknown = model["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok());
+    bpe.unknown = unknown.filter(|&id| (id as usize) < bpe.tokens.len());
+    bpe.fuses_unknown = true;
+    if flag(model, "byte_fallback") {
+        bpe.find_bytes();
+    }
+    // Tokens of unknown characters and of bytes are not found in texts.
+    let bytes = bpe.bytes.iter().flat_map(|bytes| bytes.iter().copied());
+    for id in bytes.chain(bpe.unknown) {
+        scores[id as usize] = f32::NAN;
+    }
+    bpe.order = Order::Unigram(Scores::new(&bpe.tokens, scores));
+    Ok(bpe)
+}
+
 /// The entries of a `Sequence`, or the value itself.
 fn entries<'v>(value: &'v Value, list: &str) -> Vec<&'v Value> {
     match (value, value["type"].as_str()) {
@@ -149,6 +179,10 @@ fn read_normalizer(value: &Value, steps: &mut Vec<Normalizer>) -> Result<()> {
             "NFKC" => Normalizer::Form(UnicodeForm::Nfkc),
             "NFKD" => Normalizer::Form(UnicodeForm::Nfkd),
             "Lowercase" => Normalizer::Lowercase,
+            "Precompiled" => {
+                let bytes = step["precompiled_charsmap"].as_str().and_then(base64::decode);
+                Normalizer::Charsmap(Charsmap::new(bytes.ok_or_else(|| invalid("a step"))?)?)
+            }
             "Strip" => Normalizer::Strip([flag(step, "strip_left"), flag(step, "strip_right")]),
             "Prepend" => {
                 let prefix = step["prepend"].as_str().ok_or_else(|| invalid("a step"))?;
@@ -290,18 +324,6 @@ fn read_decoder(value: &Value, decoding: &mut Decoding) -> Result<()> {
 
 pub(super) fn write(tokenizer: &Tokenizer) -> Value {
     let model = &tokenizer.model;
-    let mut vocabulary = Map::with_capacity(model.tokens.len());
-    for (id, token) in model.tokens.iter().enumerate() {
-        if model.id(token) == Some(id as u32) {
-            vocabulary.insert(token.to_string(), json!(id));
-        }
-    }
-    let token = |id: u32| model.tokens.get(id as usize).map_or("", |token| &**token);
-    let merges: Vec<Value> = model
-        .merges()
-        .into_iter()
-        .map(|(first, second)| json!([token(first), token(second)]))
-        .collect();
     let added: Vec<Value> = tokenizer
         .added
         .iter()
@@ -326,18 +348,45 @@ pub(super) fn write(tokenizer: &Tokenizer) -> Value {
         "pre_tokenizer": sequence("pretokenizers", tokenizer.splitters.iter().map(write_splitter)),
         "post_processor": write_affixes(tokenizer),
         "decoder": sequence("decoders", write_decoder(tokenizer.decoding)),
-        "model": {
-            "type": "BPE",
-            "dropout": null,
-            "unk_token": model.unknown.map(token),
-            "continuing_subword_prefix": null,
-            "end_of_word_suffix": null,
-            "fuse_unk": model.fuses_unknown,
+        "model": write_model(model),
+    })
+}
+
+fn write_model(model: &Bpe) -> Value {
+    if let Order::Unigram(scores) = &model.order {
+        let score = |id: usize| scores.scores.get(id).copied().filter(|score| score.is_finite());
+        let entries = model.tokens.iter().enumerate();
+        let entries = entries.map(|(id, token)| json!([&**token, score(id).unwrap_or(0.0)]));
+        return json!({
+            "type": "Unigram",
+            "unk_id": model.unknown,
+            "vocab": entries.collect::<Vec<_>>(),
             "byte_fallback": model.bytes.is_some(),
-            "ignore_merges": model.whole_pieces,
-            "vocab": vocabulary,
-            "merges": merges,
-        },
+        });
+    }
+    let mut vocabulary = Map::with_capacity(model.tokens.len());
+    for (id, token) in model.tokens.iter().enumerate() {
+        if model.id(token) == Some(id as u32) {
+            vocabulary.insert(token.to_string(), json!(id));
+        }
+    }
+    let token = |id: u32| model.tokens.get(id as usize).map_or("", |token| &**token);
+    let merges: Vec<Value> = model
+        .merges()
+        .into_iter()
+        .map(|(first, second)| json!([token(first), token(second)]))
+        .collect();
+    json!({
+        "type": "BPE",
+        "dropout": null,
+        "unk_token": model.unknown.map(token),
+        "continuing_subword_prefix": null,
+        "end_of_word_suffix": null,
+        "fuse_unk": model.fuses_unknown,
+        "byte_fallback": model.bytes.is_some(),
+        "ignore_merges": model.whole_pieces,
+        "vocab": vocabulary,
+        "merges": merges,
     })
 }
 
@@ -365,6 +414,10 @@ fn write_normalizer(normalizer: &Normalizer) -> Vec<Value> {
         Normalizer::Form(UnicodeForm::Nfkc) => json!({ "type": "NFKC" }),
         Normalizer::Form(UnicodeForm::Nfkd) => json!({ "type": "NFKD" }),
         Normalizer::Lowercase => json!({ "type": "Lowercase" }),
+        Normalizer::Charsmap(charsmap) => {
+            let text = base64::encode(&charsmap.bytes);
+            json!({ "type": "Precompiled", "precompiled_charsmap": text })
+        }
         Normalizer::Strip([start, end]) => {
             json!({ "type": "Strip", "strip_left": start, "strip_right": end })
         }
@@ -511,6 +564,22 @@ mod tests {
     }
 
     #[test]
+    fn a_written_unigram_vocabulary_is_the_same() {
+        let mut value = small();
+        value["pre_tokenizer"] = json!({ "type": "Metaspace", "prepend_scheme": "always" });
+        value["model"] = json!({
+            "type": "Unigram",
+            "unk_id": 0,
+            "vocab": [["<unk>", 0.0], ["\u{2581}", -2.0], ["a", -1.0], ["b", -1.5], ["\u{2581}ab", -2.5]],
+        });
+        let tokenizer = read(&value).expect("sound");
+        let again = read(&write(&tokenizer)).expect("what was written");
+        for it in [tokenizer, again] {
+            assert_eq!(it.encode("ab bxx<tool>a", false).expect("short"), [4, 1, 3, 0, 6, 1, 2]);
+        }
+    }
+
+    #[test]
     fn what_is_not_supported_is_refused_by_name() {
         let refusal = |key: &str, value: Value| {
             let mut changed = small();
@@ -520,7 +589,7 @@ mod tests {
         assert!(
             refusal("normalizer", json!({ "type": "BertNormalizer" })).contains("BertNormalizer")
         );
-        assert!(refusal("model", json!({ "type": "Unigram" })).contains("model `Unigram`"));
+        assert!(refusal("model", json!({ "type": "WordPiece" })).contains("model `WordPiece`"));
         assert!(refusal("model", json!({ "vocab": { "a": 1u64 << 40 } })).contains("vocabulary"));
         let far = json!({ "vocab": { "a": 16_000_000 }, "merges": [] });
         assert!(refusal("model", far).contains("vocabulary"));

@@ -1,17 +1,22 @@
 //! Tokenizers: text to token ids and back.
 //!
-//! Vocabularies come from `tokenizer.json` or from GGUF metadata. Both become the same steps: added tokens are cut out of
+//! Vocabularies come from `tokenizer.json`, from GGUF metadata, from models of SentencePiece, and from files of tiktoken. All become the same steps: added tokens are cut out of
 //! the text, the rest is normalized, split into pieces, and each piece is merged from its characters.
 
+mod base64;
 mod bpe;
 mod bytes;
+mod charsmap;
 mod gguf;
 mod json;
+mod sentencepiece;
 mod split;
+mod tiktoken;
+mod unigram;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coremill_graph::MetadataValue;
 use serde_json::Value;
@@ -19,7 +24,7 @@ use serde_json::Value;
 use self::bpe::Bpe;
 use self::split::{Normalizer, Splitter};
 use crate::error::{Result, fail};
-use crate::source::read_json;
+use crate::source::{read_bytes, read_json};
 
 /// Most bytes of a text that is tokenized at once.
 const MAX_TEXT: usize = 256 << 20;
@@ -81,11 +86,37 @@ enum Part<'t> {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, or the one in a folder.
+    /// Reads a `tokenizer.json`, a model of SentencePiece or a file of tiktoken, or the one in a folder. The latter two have
+    /// further settings in the folder's `tokenizer_config.json`.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
-        let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
-        json::read(&read_json(&path)?).map_err(|error| error.within(&path))
+        let path = if path.is_dir() { file_of(path) } else { path.to_owned() };
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return json::read(&read_json(&path)?).map_err(|error| error.within(&path));
+        }
+        let config = path.with_file_name("tokenizer_config.json");
+        let config = if config.is_file() { read_json(&config)? } else { Value::Null };
+        Tokenizer::of_bytes(&read_bytes(&path)?, &config).map_err(|error| error.within(&path))
+    }
+
+    /// Reads the content of a model of SentencePiece or of a file of tiktoken, and of the `tokenizer_config.json` next to it.
+    pub fn of_bytes(bytes: &[u8], config: &Value) -> Result<Tokenizer> {
+        // A message begins with the number of a field, a line with a digit of Base64.
+        if let Ok(text) = std::str::from_utf8(bytes)
+            && text.bytes().next().is_some_and(|byte| byte.is_ascii_graphic())
+        {
+            return tiktoken::read(text, config);
+        }
+        let (mut tokenizer, ends) = sentencepiece::read(bytes)?;
+        let class = config["tokenizer_class"].as_str().unwrap_or_default();
+        let has_bos = ["Llama", "Gemma"].iter().any(|name| class.starts_with(name));
+        if config["add_bos_token"].as_bool().unwrap_or(has_bos) {
+            tokenizer.affixes[0].extend(ends.bos);
+        }
+        if config["add_eos_token"].as_bool().unwrap_or(false) {
+            tokenizer.affixes[1].extend(ends.eos);
+        }
+        Ok(tokenizer)
     }
 
     /// Reads the content of a `tokenizer.json`.
@@ -294,6 +325,18 @@ impl Tokenizer {
             _ => text,
         }
     }
+}
+
+/// Whether a folder has a vocabulary.
+pub(crate) fn has_vocabulary(folder: &Path) -> bool {
+    file_of(folder).is_file()
+}
+
+/// The file of a folder's vocabulary: `tokenizer.json` if there is no other.
+fn file_of(folder: &Path) -> PathBuf {
+    let names = ["tokenizer.json", "tokenizer.model", "spiece.model", "qwen.tiktoken"];
+    let found = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| folder.join(names[0]))
 }
 
 fn is_word(text: &str, start: usize, end: usize) -> bool {

@@ -6,6 +6,7 @@ use fancy_regex::Regex;
 use unicode_normalization::UnicodeNormalization;
 
 use super::bytes::{MARK, to_characters};
+use super::charsmap::Charsmap;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The pattern of GPT-2.
@@ -22,6 +23,8 @@ pub(super) enum Normalizer {
     Strip([bool; 2]),
     Prepend(String),
     Replace(Pattern, String),
+    /// SentencePiece's table of replacements.
+    Charsmap(Charsmap),
     /// Spaces become marks, and a text gets one more at its start.
     Metaspace {
         prepends: Prepends,
@@ -151,6 +154,7 @@ impl Normalizer {
                 replaced.push_str(&text[at..]);
                 replaced.into()
             }
+            Normalizer::Charsmap(charsmap) => charsmap.apply(&text).into(),
             Normalizer::Metaspace { .. } if text.is_empty() => text,
             Normalizer::Metaspace { prepends } => {
                 let marks = text.replace(' ', "\u{2581}");

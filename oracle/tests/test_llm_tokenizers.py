@@ -1,0 +1,114 @@
+"""Files of SentencePiece and tiktoken, and Unigram vocabularies: token ids and texts of the libraries that made them."""
+
+import base64
+import json
+import pathlib
+
+import pytest
+import sentencepiece
+import tiktoken
+from tiktoken._educational import bpe_train
+
+from oracle.tests.test_llm import TEXTS, random_texts, tokenize
+
+# Normal forms: ligatures, wide and combining characters, spaces of several kinds.
+FORMS = [
+    "ﬁne ﬂow ①②③ ｆｕｌｌ　ｗｉｄｔｈ ㍿ ½ ™",
+    "A\u0301e\u0301 \u1e9b\u0323 ｶﾞｷﾞ",
+    "\u2003em\u00a0nb\u200b\ttab\u3000end ",
+    "   many   spaces   ",
+]
+TEXTS = [text for text in TEXTS if "<s>" not in text] + FORMS
+
+
+def corpus():
+    lines = [line for text in TEXTS * 3 + list(random_texts(300)) for line in text.splitlines() if line.strip()]
+    return lines + pathlib.Path(__file__).read_text().splitlines()
+
+
+def wrong(path, texts, encode, decode):
+    """The texts whose ids, or whose texts again, differ from those of a library."""
+    found = tokenize(path, texts)
+    assert len({tuple(result["ids"]) for result in found}) > len(texts) / 2
+    pairs = zip(texts, found, strict=True)
+    return [(text, it, encode(text)) for text, it in pairs if it["ids"] != encode(text) or it["text"] != decode(encode(text))]
+
+
+SETTINGS = {
+    "unigram": {"model_type": "unigram", "normalization_rule_name": "nmt_nfkc"},
+    "unigram_bytes": {"model_type": "unigram", "normalization_rule_name": "identity", "byte_fallback": True},
+    "bpe": {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc_cf"},
+    "bpe_bytes": {
+        "model_type": "bpe",
+        "normalization_rule_name": "identity",
+        "byte_fallback": True,
+        "remove_extra_whitespaces": False,
+        "user_defined_symbols": ["<tool>"],
+    },
+    "bare": {"model_type": "unigram", "normalization_rule_name": "nfkc", "add_dummy_prefix": False},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_models_of_sentencepiece_have_its_ids(name, tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus()),
+        model_prefix=str(tmp_path / "tokenizer"),
+        vocab_size=1200,
+        character_coverage=0.98,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **SETTINGS[name],
+    )
+    path = tmp_path / "tokenizer.model"
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    texts = TEXTS + list(random_texts(1500))
+    # SentencePiece shows unknown characters by a text of its own.
+    failures = wrong(path, texts, model.encode, lambda ids: model.decode(ids).replace(" ⁇ ", "<unk>"))
+    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    ends = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(ends))
+    assert tokenize(path, ["a b"])[0]["ids"] == [model.bos_id(), *model.encode("a b"), model.eos_id()]
+
+
+PATTERNS = {
+    "gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
+    "cl100k": r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_files_of_tiktoken_have_its_ids(name, tmp_path):
+    ranks = bpe_train("\n".join(corpus()[:400]), 500, PATTERNS[name], visualise=None)
+    encoding = tiktoken.Encoding(name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={"<|end|>": 600})
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for token, rank in ranks.items()]
+    path = tmp_path / "tokenizer.model"
+    path.write_text("\n".join(lines) + "\n")
+    added = {"600": {"content": "<|end|>", "special": False}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pat_str": PATTERNS[name], "added_tokens_decoder": added}))
+    texts = [*TEXTS, "a<|end|> b", *random_texts(1500)]
+    failures = wrong(path, texts, lambda text: encoding.encode(text, allowed_special="all"), encoding.decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_unigram_files_have_the_ids_of_tokenizers(byte_fallback, tmp_path):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.UnigramTrainer(vocab_size=900, unk_token="<unk>", special_tokens=special)
+    tokenizer.train_from_iterator([line for line in corpus() if line.isascii()], trainer)
+    saved = json.loads(tokenizer.to_str())
+    saved["model"]["byte_fallback"] = byte_fallback
+    saved["added_tokens"] = saved["added_tokens"][:1]
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer = Tokenizer.from_str(json.dumps(saved))
+    tokenizer.decoder = decoders.Sequence(steps)
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    texts = TEXTS + list(random_texts(1500))
+    failures = wrong(path, texts, lambda text: tokenizer.encode(text).ids, tokenizer.decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
