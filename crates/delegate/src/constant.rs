@@ -88,12 +88,27 @@ pub fn constant_method(
     let outputs = (0..values.len() as u32).map(ValueId).collect();
     Ok(ExecutionPlan {
         name: name.to_owned(),
-        container: Some(ContainerMetadata::default()),
+        container: Some(ContainerMetadata {
+            outputs: Some(format!("[1, {}]", structure(constant))),
+            ..ContainerMetadata::default()
+        }),
         values,
         outputs,
         chains: vec![Chain::default()],
         ..ExecutionPlan::default()
     })
+}
+
+/// PyTorch's tree specification of a constant, as ExecuTorch writes it for a value or a list.
+fn structure(constant: &Constant) -> String {
+    let (kind, context, children) = match constant {
+        Constant::Several(items) => {
+            let items: Vec<String> = items.iter().map(structure).collect();
+            ("\"builtins.list\"", "\"null\"", items.join(", "))
+        }
+        _ => ("null", "null", String::new()),
+    };
+    format!("{{\"type\": {kind}, \"context\": {context}, \"children_spec\": [{children}]}}")
 }
 
 fn add(constant: &Constant, values: &mut Vec<Value>, program: &mut Program) -> Result<()> {
@@ -129,6 +144,16 @@ mod tests {
         let tensor = Tensor::new(ScalarType::Long, vec![2, 1], Placement::Constant(0));
         assert_eq!(plan.values, [Value::Int(2), Value::Bool(true), Value::Tensor(tensor)]);
         assert_eq!(plan.outputs, [ValueId(0), ValueId(1), ValueId(2)]);
+        // `torch.utils._pytree.treespec_dumps` of the same list.
+        let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
+        let tree = format!(
+            r#"[1, {{"type": "builtins.list", "context": "null", "children_spec": [{leaf}, {leaf}, {leaf}]}}]"#
+        );
+        let written = plan.container.as_ref().and_then(|container| container.outputs.as_deref());
+        assert_eq!(written, Some(tree.as_str()));
+        let scalar = constant_method("context", &7.into(), &mut program).expect("a method");
+        let written = scalar.container.and_then(|container| container.outputs);
+        assert_eq!(written, Some(format!("[1, {leaf}]")));
         let bytes = program.constants[0].to_buffer();
         assert_eq!(bytes.as_bytes()[8..], (-4i64).to_le_bytes());
         program.plans.push(plan);
