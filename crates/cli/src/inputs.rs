@@ -59,24 +59,31 @@ pub(crate) fn read_steps<'p>(
     positional: bool,
     specs: &[FeatureSpec],
 ) -> Result<Vec<(&'p Path, Arrays)>, Failure> {
-    let read = |path: &'p PathBuf| {
-        let mut arrays = read_npz(path, specs)?;
-        if positional {
-            if arrays.len() > specs.len() {
-                let (found, expected) = (arrays.len(), specs.len());
-                return Err(Failure::user(format_args!(
-                    "{}: holds {found} arrays, but there are {expected} inputs",
-                    path.display()
-                ))
-                .detail(table("inputs", specs)));
-            }
-            for ((name, _), spec) in arrays.iter_mut().zip(specs) {
-                name.clone_from(&spec.name);
-            }
-        }
-        Ok((path.as_path(), arrays))
-    };
+    let read = |path: &'p PathBuf| Ok((path.as_path(), read_step(path, positional, specs)?));
     paths.iter().map(read).collect()
+}
+
+/// Reads the arrays of a step.
+pub(crate) fn read_step(
+    path: &Path,
+    positional: bool,
+    specs: &[FeatureSpec],
+) -> Result<Arrays, Failure> {
+    let mut arrays = read_npz(path, specs)?;
+    if positional {
+        if arrays.len() > specs.len() {
+            let (found, expected) = (arrays.len(), specs.len());
+            return Err(Failure::user(format_args!(
+                "{}: holds {found} arrays, but there are {expected} inputs",
+                path.display()
+            ))
+            .detail(table("inputs", specs)));
+        }
+        for ((name, _), spec) in arrays.iter_mut().zip(specs) {
+            name.clone_from(&spec.name);
+        }
+    }
+    Ok(arrays)
 }
 
 /// Adds random elements for missing inputs.

@@ -50,6 +50,7 @@ inspect parts.pte --json
 inspect several.pte --json
 inspect examples/digits.pt2 --json
 run files/counter.mil -i files/one.npz -i files/one.npz --json
+run files/counter.mil --batch -i files/one.npz -i files/one.npz --json
 run digits.mlpackage --random 1 --profile --repeat 3 --json
 run packages/lists-ios15.mlpackage --random 1 --json
 run packages/classifier_names-ios15.mlpackage --image picture=files/picture.png --resize crop --json

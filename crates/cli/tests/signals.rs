@@ -73,12 +73,13 @@ fn names(directory: &Path) -> BTreeSet<String> {
 
 #[test]
 fn nothing_is_left_behind() {
-    const CALLS: [(&str, &str); 6] = [
+    const CALLS: [(&str, &str); 7] = [
         ("pack large/model.mil -o out/a.mlpackage", "a.mlpackage"),
         ("pack large/model.mil -o out/a.mlmodelc", "a.mlmodelc"),
         ("text large/model.mil -o out/a.mil", "a.mil"),
         ("lower examples/digits.pt2 -o out/a.pte", "a.pte"),
         ("run files/counter.mil --random 1 -o out/a.npz", "a.npz"),
+        ("run files/counter.mil --batch -i files/one.npz -o out", "one.npz"),
         ("report files/small.mil -o out/a.html", "a.html"),
     ];
     let scratch = Scratch::new();

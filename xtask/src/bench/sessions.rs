@@ -1,4 +1,4 @@
-//! First runs and throughput of sessions from Python, measured by oracle scripts.
+//! First runs and throughput of sessions from Python and of batches, measured by oracle scripts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,9 +29,13 @@ pub(crate) fn run(name: &str, arguments: &Arguments) -> Result<(), String> {
     let interpreter = oracle::interpreter(&root)?;
     let mut build = cargo(&root);
     build.args(["build", "--release", "--quiet", "--package", "coremill-python"]);
+    if name == "throughput" {
+        build.args(["--package", "coremill-cli"]);
+    }
     execute(&mut build, "building the Python module")?;
     let mut script = Command::new(interpreter);
     script.current_dir(&root).env("PYTHONPATH", python::package(&root)?);
+    script.env("COREMILL", root.join("target/release/coremill"));
     script.args(["-m", &format!("oracle.bench.{name}")]).arg(&arguments.models);
     script.arg("--rounds").arg(arguments.rounds.to_string());
     if let Some(threads) = arguments.threads {

@@ -1,5 +1,6 @@
 //! `coremill run`: execution of a model.
 
+mod batch;
 mod inputs;
 mod limits;
 mod outputs;
@@ -27,7 +28,7 @@ pub(super) use outputs::parts;
 /// model runs. Without `--output`, a table shows the results.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1,softmax -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
+    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1,softmax -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Model.mlpackage --batch --inputs samples/ -o results/\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive,
@@ -42,6 +43,14 @@ pub(crate) struct Args {
     /// ...
     #[arg(long, requires = "inputs")]
     positional: bool,
+    /// Run each file of `--inputs` by itself, several at a time; a directory selects its `.npz`
+    /// files. `--output` is a directory, with a file of the same name for each
+    #[arg(
+        long,
+        requires = "inputs",
+        conflicts_with_all = ["values", "state_in", "state_out", "repeat", "profile", "trace", "html"]
+    )]
+    batch: bool,
     /// An array for an input, the same in each step
     #[arg(long, value_name = "NAME=FILE.npy")]
     input: Vec<NamedFile>,
@@ -156,6 +165,9 @@ struct Times {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.batch {
+        return batch::run(args);
+    }
     let readers = args.inputs.iter().chain([&args.model]).filter(|path| is_standard(path));
     if readers.count() > 1 {
         return Err(Failure::user(
@@ -165,27 +177,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let inputs = args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
     super::check_output_paths(inputs, args.outputs())?;
     let start = Instant::now();
-    let bytes = usize::try_from(limits::memory(args.max_memory)).unwrap_or(usize::MAX);
-    let options = RunOptions {
-        device: args.device.into(),
-        threads: args.threads,
-        numerics: args.numerics.into(),
-        limits: Limits { operations: args.max_operations, bytes, ..Limits::default() },
-        data: args.data.clone(),
-        ..RunOptions::default()
-    };
-    let function = args.function.as_deref();
-    let loaded = match args.fill_weights {
-        Some(FillWeights::Random) if !executorch::is_program(&args.model) => {
-            let (mut opened, archive) = super::open_or_convert(&args.model)?;
-            coremill::fill_weights(&mut opened.model, args.random.unwrap_or_default());
-            LoadedFunction::model(opened, archive, None, function, &options)?
-        }
-        _ => LoadedFunction::load(&args.model, function, &options)?,
-    };
-    if !args.data.is_empty() && matches!(loaded.content, Content::Model(_)) {
-        return Err(Failure::user("`--data` is for ExecuTorch programs"));
-    }
+    let loaded = load(args, &options(args))?;
     let mut session = loaded.session()?;
     let load = start.elapsed();
     let steps = self::inputs::gather(args, &loaded, &*session)?;
@@ -194,6 +186,34 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let done = perform(args, load, &loaded, &mut *session, &steps)?;
     finish(args, &loaded, steps.last().map_or(&[], Vec::as_slice), &done)
+}
+
+fn options(args: &Args) -> RunOptions {
+    let bytes = usize::try_from(limits::memory(args.max_memory)).unwrap_or(usize::MAX);
+    RunOptions {
+        device: args.device.into(),
+        threads: args.threads,
+        numerics: args.numerics.into(),
+        limits: Limits { operations: args.max_operations, bytes, ..Limits::default() },
+        data: args.data.clone(),
+        ..RunOptions::default()
+    }
+}
+
+fn load(args: &Args, options: &RunOptions) -> Result<LoadedFunction, Failure> {
+    let function = args.function.as_deref();
+    let loaded = match args.fill_weights {
+        Some(FillWeights::Random) if !executorch::is_program(&args.model) => {
+            let (mut opened, archive) = super::open_or_convert(&args.model)?;
+            coremill::fill_weights(&mut opened.model, args.random.unwrap_or_default());
+            LoadedFunction::model(opened, archive, None, function, options)?
+        }
+        _ => LoadedFunction::load(&args.model, function, options)?,
+    };
+    if !args.data.is_empty() && matches!(loaded.content, Content::Model(_)) {
+        return Err(Failure::user("`--data` is for ExecuTorch programs"));
+    }
+    Ok(loaded)
 }
 
 /// Additional results of a run.

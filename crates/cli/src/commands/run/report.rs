@@ -7,7 +7,7 @@ use coremill_simd::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;
-use super::{Args, Done, outputs, profile};
+use super::{Args, Done, Times, outputs, profile};
 use crate::commands::loaded::{DeviceArg, LoadedFunction};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
@@ -26,10 +26,24 @@ pub(super) struct Report {
     load_milliseconds: f64,
     first_run_milliseconds: f64,
     repeat: Option<Repeat>,
+    /// Runs of `--batch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<Batch>,
     /// Outputs of each step.
     outputs: Vec<Vec<OutputSummary>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     profile: Vec<profile::Row>,
+}
+
+/// Runs of independent inputs.
+#[derive(Serialize)]
+pub(super) struct Batch {
+    /// The files in the order of the outputs.
+    pub(super) inputs: Vec<String>,
+    /// Number of sessions that ran at a time.
+    pub(super) sessions: usize,
+    pub(super) milliseconds: f64,
+    pub(super) runs_per_second: f64,
 }
 
 /// Durations of repeated runs.
@@ -46,6 +60,28 @@ impl Report {
         args: &Args,
         loaded: &LoadedFunction,
         Done { results, times, spans, .. }: &Done,
+    ) -> Report {
+        let profile = if args.profile { profile::summarize(spans) } else { Vec::new() };
+        let outputs = results.iter().map(outputs::summarize).collect();
+        Report { profile, ..Report::of(args, loaded, times, outputs) }
+    }
+
+    /// The report of a batch.
+    pub(super) fn of_batch(
+        args: &Args,
+        loaded: &LoadedFunction,
+        times: &Times,
+        outputs: Vec<Vec<OutputSummary>>,
+        batch: Batch,
+    ) -> Report {
+        Report { batch: Some(batch), ..Report::of(args, loaded, times, outputs) }
+    }
+
+    fn of(
+        args: &Args,
+        loaded: &LoadedFunction,
+        times: &Times,
+        outputs: Vec<Vec<OutputSummary>>,
     ) -> Report {
         Report {
             format_version: 1,
@@ -67,8 +103,9 @@ impl Report {
             load_milliseconds: milliseconds(times.load),
             first_run_milliseconds: milliseconds(times.first),
             repeat: repeat(&times.repeats),
-            outputs: results.iter().map(outputs::summarize).collect(),
-            profile: if args.profile { profile::summarize(spans) } else { Vec::new() },
+            batch: None,
+            outputs,
+            profile: Vec::new(),
         }
     }
 
@@ -80,12 +117,16 @@ impl Report {
         let mut text = String::new();
         if args.output.is_none() {
             for (step, outputs) in self.outputs.iter().enumerate() {
-                let title = match self.outputs.len() {
-                    1 => "outputs".to_owned(),
-                    _ => format!("outputs of step {step}"),
+                let title = match (&self.batch, self.outputs.len()) {
+                    (Some(batch), _) => batch.inputs[step].clone(),
+                    (None, 1) => "outputs".to_owned(),
+                    (None, _) => format!("outputs of step {step}"),
                 };
                 text += &format!("{}\n{}", paint(STRONG, title), outputs::render(outputs));
             }
+        }
+        if let Some(batch) = &self.batch {
+            text += &batch.text(&self.instructions, self.numerics);
         }
         if let Some(repeat) = &self.repeat {
             text += &self.times(repeat);
@@ -112,6 +153,16 @@ impl Report {
             repeat.runs, self.threads, self.instructions, self.numerics
         );
         format!("{}  {}\n{}", paint(STRONG, "time"), paint(FAINT, note), table.render())
+    }
+}
+
+impl Batch {
+    fn text(&self, instructions: &str, numerics: &str) -> String {
+        let (runs, sessions) = (self.inputs.len(), self.sessions);
+        let runs = format!("{runs} run{}", if runs == 1 { "" } else { "s" });
+        let sessions = format!("{sessions} session{}", if sessions == 1 { "" } else { "s" });
+        let note = format!("{runs} in {sessions}, {instructions}, {numerics}");
+        format!("{:.2} runs per second  {}\n", self.runs_per_second, paint(FAINT, note))
     }
 }
 
