@@ -10,6 +10,7 @@ use coremill::Model;
 use coremill::inspect::placement::{
     ComputePlan, Device, ForecastOptions, PlannedOperation, Reason, forecast, recorded,
 };
+use coremill_coreml::ComputeUnits;
 use coremill_device::Chip;
 
 use crate::output::{FAINT, Failure, STRONG, paint};
@@ -22,6 +23,14 @@ const MAX_NAMED: usize = 4;
 /// The chip that an argument names.
 pub(super) fn chip(text: &str) -> Result<&'static Chip, String> {
     Chip::parse(text).map_err(|unknown| format!("{unknown}; {}", unknown.hint()))
+}
+
+/// The compute units that an argument names.
+pub(super) fn units(text: &str) -> Result<ComputeUnits, String> {
+    text.parse().map_err(|error: coremill_coreml::Error| {
+        let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        format!("{error}{hint}")
+    })
 }
 
 /// Reads a plan: JSON, as `coremill plan` writes it, or the `analytics.mil` of Core ML's cache.

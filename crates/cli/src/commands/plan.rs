@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// The devices that Core ML may use: all, cpu_only, cpu_and_gpu or cpu_and_ne
-    #[arg(long, default_value_t = ComputeUnits::All, value_name = "UNITS")]
+    #[arg(long, default_value_t = ComputeUnits::All, value_name = "UNITS", value_parser = placement::units)]
     units: ComputeUnits,
     /// Forecast, on a Mac too
     #[arg(long)]

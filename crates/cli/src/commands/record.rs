@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use coremill::FileKind;
 use coremill::inspect::record::{self, Agreement, DeviceRecord, Record, RecordOptions};
 use coremill_coreml::ComputeUnits;
 
+use super::placement;
 use crate::output::{self, Cell, FAINT, Failure, OutputPath, STRONG, Table, paint};
 use crate::progress::Progress;
 
@@ -30,6 +32,7 @@ pub(crate) struct Args {
         long,
         value_name = "UNITS",
         value_delimiter = ',',
+        value_parser = placement::units,
         default_value = "cpu_only,cpu_and_ne,all"
     )]
     units: Vec<ComputeUnits>,
@@ -60,6 +63,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if path.is_stdout() {
         let message = "`-` is standard output, which is used for the report";
         return Err(Failure::user(message).hint(Some("name a file")));
+    }
+    if args.model.as_os_str() != "-" {
+        FileKind::detect(&args.model).map_err(|error| super::failure(&error))?;
     }
     // Reported before a `.pt2` archive is converted.
     coremill_coreml::availability().map_err(|error| {

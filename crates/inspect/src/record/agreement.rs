@@ -80,7 +80,7 @@ pub fn agreement(record: &Record, model: &Model) -> Result<Agreement, Error> {
             format!("the model of the record is invalid: {} errors", report.error_count());
         Error::new(message).with_kind(ErrorKind::Format)
     })?;
-    let (_, hash) = super::hashed(&verified)?;
+    let hash = super::hash(&verified)?;
     if hash != record.model.hash {
         let message = format!(
             "the record is for a model with the hash {}, got {hash}",

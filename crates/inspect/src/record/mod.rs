@@ -152,6 +152,11 @@ impl RecordedRun {
     }
 }
 
+/// Hash of a model's program and weights, as in [`RecordedModel::hash`].
+pub fn hash(verified: &Verified<'_>) -> Result<String, Error> {
+    hashed(verified).map(|(_, hash)| hash)
+}
+
 /// The files of a model's package, and the hash of its program and weights.
 fn hashed(verified: &Verified<'_>) -> Result<(package::VirtualDirectory, String), Error> {
     let tree = package::to_tree(verified).map_err(|error| of_package(&error))?;
