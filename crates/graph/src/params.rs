@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use coremill_engine::Array;
@@ -202,6 +203,40 @@ impl Param {
             Ok(recipe) => Param::elements(*dtype, [columns, rows], recipe.to_buffer()),
             Err(error) => fail!(Parameter, "a matrix is not transposed: {error}"),
         }
+    }
+
+    /// Returns a range of rows: of the first axis. Blocks are not decoded.
+    ///
+    /// ```
+    /// let table = coremill_graph::Param::floats([3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0][..])?;
+    /// assert_eq!(table.rows(1..3)?.to_floats()?, [3.0, 4.0, 5.0, 6.0]);
+    /// # Ok::<(), coremill_graph::Error>(())
+    /// ```
+    pub fn rows(&self, range: Range<u64>) -> Result<Param> {
+        let rows = self.shape.first().copied().unwrap_or(0);
+        let bytes = self.bytes();
+        let length = bytes.len() as u64;
+        let fits = range.start <= range.end && range.end <= rows;
+        if !fits || rows == 0 || !length.is_multiple_of(rows) {
+            fail!(
+                Parameter,
+                "a tensor of {rows} rows has no rows {} to {}",
+                range.start,
+                range.end
+            );
+        }
+        let row = length / rows;
+        let Some(part) = bytes.slice((range.start * row) as usize..(range.end * row) as usize)
+        else {
+            fail!(Parameter, "rows {} to {} cannot be read", range.start, range.end);
+        };
+        let mut shape = self.shape.clone();
+        shape[0] = range.end - range.start;
+        let form = match &self.form {
+            Form::Elements(dtype, _) => Form::Elements(*dtype, part),
+            Form::Blocks(scheme, _) => Form::Blocks(*scheme, part),
+        };
+        Ok(Param { shape, form })
     }
 
     /// Returns the same tensor as plain floats, which are computed when they are read.
