@@ -1,12 +1,13 @@
 //! `logits DIRECTORY`: logits of language models in fp32, for comparison with other software.
 //!
 //! `DIRECTORY/cases.json` lists cases: a name, the path of a model, the size of blocks, and tokens. The first block of tokens is
-//! read by `prefill`, the others by `decode`. With `last`, a block that is not filled is read, and its last logits are returned. `DIRECTORY/NAME.json` gets the logits after each token, or the error.
+//! read by `prefill`, the others by `decode`. With `last`, a block that is not filled is read, and its last logits are returned. With
+//! `chunks`, the layers are in that number of models. `DIRECTORY/NAME.json` gets the logits after each token, or the error.
 
 use std::path::Path;
 
 use coremill_graph::{Device, Precision};
-use coremill_llm::{BuildOptions, Generator, LanguageModel};
+use coremill_llm::{BuildOptions, Bundle, Destination, Generator, LanguageModel, Layout};
 use serde_json::{Value, json};
 
 const CONTEXT: usize = 32;
@@ -34,7 +35,17 @@ fn logits(case: &Value) -> Result<Vec<Vec<f32>>, Box<dyn std::error::Error>> {
     let options = BuildOptions::default().context(CONTEXT).prefill(block);
     let options = options.precision(Precision::Fp32);
     let options = if case["last"] == true { options } else { options.all_logits() };
-    let mut generator = Generator::new(model.compile(Device::Host, 1, &options)?)?;
+    let mut generator = match case["chunks"].as_u64() {
+        Some(count) => {
+            // The models for the Neural Engine return the logits of the last token only.
+            let options = options.chunks(count as usize);
+            let folder = tempfile::tempdir()?;
+            let destination = Destination::of(folder.path(), Some(Layout::Chunks))?;
+            model.save(&destination, &[], &options, false, &mut |_| {})?;
+            Bundle::open(folder.path())?.generator(Device::Host, 1, &options)?
+        }
+        None => Generator::new(model.compile(Device::Host, 1, &options)?)?,
+    };
     let mut rows = Vec::new();
     let count = if case["last"] == true { block - 1 } else { block };
     let (first, rest) = tokens.split_at(count.min(tokens.len()));

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use coremill_graph::{Device, Session};
 
 use crate::chat::ChatTemplate;
+use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::settings_of;
 use crate::generate::Generator;
@@ -24,6 +25,8 @@ enum Form {
         model: PathBuf,
         directory: PathBuf,
     },
+    /// A directory with the models of [`Layout::Chunks`](crate::Layout::Chunks).
+    Chunks(PathBuf),
 }
 
 /// Endings of converted models.
@@ -47,6 +50,9 @@ impl Bundle {
             let directory = parent.unwrap_or(Path::new(".")).to_owned();
             return Ok(Bundle { form: Form::Converted { model: path.to_owned(), directory } });
         }
+        if path.join(MANIFEST).is_file() {
+            return Ok(Bundle { form: Form::Chunks(path.to_owned()) });
+        }
         if path.is_dir() && !path.join("config.json").is_file() {
             let found = CONVERTED.iter().map(|ending| path.join(format!("model.{ending}")));
             if let Some(model) = found.into_iter().find(|model| model.exists()) {
@@ -60,7 +66,7 @@ impl Bundle {
     pub fn weights(&self) -> Option<&LanguageModel> {
         match &self.form {
             Form::Weights(model) => Some(model),
-            Form::Converted { .. } => None,
+            Form::Converted { .. } | Form::Chunks(_) => None,
         }
     }
 
@@ -68,7 +74,7 @@ impl Bundle {
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         match &self.form {
             Form::Weights(model) => model.tokenizer(),
-            Form::Converted { directory, .. } => {
+            Form::Converted { directory, .. } | Form::Chunks(directory) => {
                 if !directory.join("tokenizer.json").is_file() {
                     let message = format!("{} has no `tokenizer.json`", directory.display());
                     let error = Error::new(ErrorKind::File, message);
@@ -85,7 +91,9 @@ impl Bundle {
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>> {
         match &self.form {
             Form::Weights(model) => model.chat_template(),
-            Form::Converted { directory, .. } => ChatTemplate::open(directory),
+            Form::Converted { directory, .. } | Form::Chunks(directory) => {
+                ChatTemplate::open(directory)
+            }
         }
     }
 
@@ -93,7 +101,7 @@ impl Bundle {
     pub fn generation_settings(&self) -> Result<GenerationSettings> {
         match &self.form {
             Form::Weights(model) => model.generation_settings(),
-            Form::Converted { directory, .. } => settings_of(directory),
+            Form::Converted { directory, .. } | Form::Chunks(directory) => settings_of(directory),
         }
     }
 
@@ -104,9 +112,11 @@ impl Bundle {
         threads: usize,
         options: &BuildOptions,
     ) -> Result<Generator> {
+        let session = Session::new(device).threads(threads);
         Generator::new(match &self.form {
             Form::Weights(model) => model.compile(device, threads, options)?,
-            Form::Converted { model, .. } => Session::new(device).threads(threads).open(model)?,
+            Form::Converted { model, .. } => session.open(model)?,
+            Form::Chunks(directory) => return Generator::of_chunks(directory, &session),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The decoder as a graph: one function for blocks of a number of tokens.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
 use coremill_graph::nn::{
     Activation, AttentionOptions, Embedding, Experts, KvCache, LayerNorm, Linear, RmsNorm,
@@ -12,6 +13,7 @@ use coremill_graph::{DType, Graph, Opset, Tensor};
 use crate::config::{Config, ExpertSizes, Rotation};
 use crate::families::{FeedForward, NormKind, NormPlacement, POSITIONS, QkNorm};
 use crate::mixers::Mixer;
+use crate::packed::{PackedCache, grouped_attention, rotate_by_product};
 
 /// Name of the input for token ids.
 pub const TOKENS: &str = "tokens";
@@ -75,6 +77,94 @@ pub fn build(config: &Config, options: &FunctionOptions<'_>) -> Graph {
     graph
 }
 
+/// Name of the hidden states between the models of a chunked decoder.
+pub const HIDDEN: &str = "hidden";
+/// Name of the input that selects the positions of a block in the cache of a chunk.
+pub const UPDATE: &str = "update";
+/// Names of the inputs for layers with windows: the mask, cosines and sines.
+pub const LOCAL: [&str; 3] = ["local_mask", "local_cos", "local_sin"];
+/// Name of the state of a chunk.
+pub const CACHE: &str = "cache";
+
+/// Builds a function of the embeddings of a chunked decoder.
+pub fn build_embeddings(config: &Config, name: &str, tokens: usize) -> Graph {
+    let graph = Graph::named(name, Opset::Ios18);
+    let ids = graph.input(TOKENS, DType::Int32, [1, tokens]);
+    let options = FunctionOptions { name, tokens, ..FunctionOptions::EMPTY };
+    let x = Decoder { config, options, graph: &graph }.embeddings(ids);
+    graph.output(HIDDEN, x.cast(DType::Fp16));
+    graph
+}
+
+/// Builds a function of a chunk: some of the layers, without integers and with one state.
+///
+/// Inputs are the hidden states `[1, tokens, width]`, cosines and sines `[tokens, rotated / 2]`, the mask `[1, 1, tokens, context]`
+/// that is added to the scores, and the update `[1, 1, context, tokens]`, which is 1 where a token is stored and otherwise 0.
+pub fn build_chunk(config: &Config, options: &FunctionOptions<'_>, layers: Range<usize>) -> Graph {
+    let graph = Graph::named(options.name, Opset::Ios18);
+    Decoder { config, options: *options, graph: &graph }.chunk(layers);
+    graph
+}
+
+/// Builds the output head of a chunked decoder, which returns the logits of one token in pieces.
+pub fn build_head(config: &Config, name: &str) -> Graph {
+    let graph = Graph::named(name, Opset::Ios18);
+    let options = FunctionOptions { name, all_logits: true, ..FunctionOptions::EMPTY };
+    let decoder = Decoder { config, options, graph: &graph };
+    let x = graph.input(HIDDEN, DType::Fp16, [1, 1, config.width]).cast(DType::Fp32);
+    let x = decoder.norm("model.norm", x);
+    for (index, rows) in head_pieces(config.vocabulary).enumerate() {
+        let logits = decoder.head_rows(&head_piece(index), rows.len(), x);
+        graph.output(&format!("{LOGITS}_{index}"), logits.cast(DType::Fp16));
+    }
+    graph
+}
+
+/// Most rows of a piece of the output head.
+const MAX_PIECE: usize = 16_384;
+
+/// The rows of the pieces of an output head, which are as equal as possible.
+pub fn head_pieces(vocabulary: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = vocabulary.div_ceil(MAX_PIECE).max(1);
+    let rows = vocabulary.div_ceil(count).max(1);
+    (0..count)
+        .map(move |piece| (piece * rows).min(vocabulary)..(piece * rows + rows).min(vocabulary))
+}
+
+/// The name of a piece of the output head.
+fn head_piece(index: usize) -> String {
+    format!("lm_head.piece_{index}")
+}
+
+/// The tensor of which a parameter is a piece, and its rows.
+pub(crate) fn piece_of(config: &Config, name: &str) -> Option<(String, Range<usize>)> {
+    let index = name.strip_prefix("lm_head.piece_")?.strip_suffix(".weight")?.parse().ok()?;
+    let rows = head_pieces(config.vocabulary).nth(index)?;
+    Some((format!("{}.weight", head_name(config)), rows))
+}
+
+/// The name of the output head.
+fn head_name(config: &Config) -> &'static str {
+    if config.tied { EMBEDDINGS } else { "lm_head" }
+}
+
+/// Whether layers with windows have a mask of their own, and rotations of their own.
+pub fn local_inputs(config: &Config, context: usize, layers: Range<usize>) -> [bool; 2] {
+    let windowed = config.windowed.get(layers).unwrap_or_default().iter().any(|&it| it);
+    let hides = config.window.is_some_and(|window| window < context);
+    [windowed && hides, windowed && config.local_rotation.is_some()]
+}
+
+impl FunctionOptions<'static> {
+    const EMPTY: FunctionOptions<'static> = FunctionOptions {
+        name: "",
+        interface: Interface::Block,
+        tokens: 1,
+        context: 1,
+        all_logits: false,
+    };
+}
+
 struct Decoder<'a, 'g> {
     config: &'a Config,
     options: FunctionOptions<'a>,
@@ -109,6 +199,7 @@ enum CacheInputs<'g> {
         /// New keys and values of each layer.
         new: RefCell<Vec<[Tensor<'g>; 2]>>,
     },
+    Packed(PackedCache<'g>),
 }
 
 fn count(extent: usize) -> i32 {
@@ -215,27 +306,73 @@ impl<'g> Decoder<'_, 'g> {
         }
     }
 
+    /// Builds a chunk, whose hidden states are an input and an output.
+    fn chunk(&self, layers: Range<usize>) {
+        let (graph, config) = (self.graph, self.config);
+        let FunctionOptions { tokens, context, .. } = self.options;
+        let half =
+            |name: &str, shape: &[usize]| graph.input(name, DType::Fp16, shape).cast(DType::Fp32);
+        let x = half(HIDDEN, &[1, tokens, config.width]);
+        let tables = |names: [&str; 2], rotation: &Rotation| {
+            let [cos, sin] = names.map(|name| half(name, &[tokens, rotation.rotated / 2]));
+            RopeTables::new(cos, sin, RopeStyle::SplitHalves)
+        };
+        let global = tables(ROTATIONS, &config.rotation);
+        let [masks, rotates] = local_inputs(config, context, layers.clone());
+        let [local_mask, cos, sin] = LOCAL;
+        let local = config.local_rotation.as_ref().filter(|_| rotates);
+        let local = local.map(|rotation| tables([cos, sin], rotation));
+        // Groups of heads have their queries below each other, and so the mask has a copy for each.
+        let copies = config.heads / config.kv_heads.max(1);
+        let mask = |name: &str| {
+            let mask = half(name, &[1, 1, tokens, context]);
+            graph.concat(vec![mask; copies.max(1)], 2, Default::default())
+        };
+        let global_mask = mask(MASK);
+        let masks = [global_mask, if masks { mask(local_mask) } else { global_mask }];
+        let update = half(UPDATE, &[1, 1, context, tokens]);
+        let shape = [config.kv_heads, context, config.head];
+        let cache = PackedCache::new(graph, CACHE, layers.len(), shape, update, masks);
+        let shared = LayerInputs {
+            cache: CacheInputs::Packed(cache),
+            masks: Default::default(),
+            learned: None,
+            block: SequenceBlock::new(),
+            global: Some(global),
+            local,
+        };
+        let x = layers.fold(x, |x, layer| self.layer(layer, x, &shared));
+        if let CacheInputs::Packed(cache) = shared.cache {
+            cache.store();
+        }
+        graph.output(&format!("next_{HIDDEN}"), x.cast(DType::Fp16));
+    }
+
     /// The hidden states after all layers and the last norm.
     fn layers(&self, ids: Tensor<'g>, shared: &LayerInputs<'g>) -> Tensor<'g> {
-        let config = self.config;
-        let mut x = Embedding::new(config.vocabulary, config.width).apply(EMBEDDINGS, ids);
-        if config.embedding_scale != 1.0 {
-            x = x * config.embedding_scale;
-        }
+        let mut x = self.embeddings(ids);
         if let Some(rows) = shared.learned {
             x = x + rows;
         }
-        for layer in 0..config.layers {
-            x = self.layer(layer, x, shared);
-        }
+        let x = (0..self.config.layers).fold(x, |x, layer| self.layer(layer, x, shared));
         self.norm("model.norm", x)
+    }
+
+    fn embeddings(&self, ids: Tensor<'g>) -> Tensor<'g> {
+        let config = self.config;
+        let x = Embedding::new(config.vocabulary, config.width).apply(EMBEDDINGS, ids);
+        if config.embedding_scale != 1.0 { x * config.embedding_scale } else { x }
     }
 
     /// The logits of hidden states.
     fn head(&self, x: Tensor<'g>) -> Tensor<'g> {
+        self.head_rows(head_name(self.config), self.config.vocabulary, x)
+    }
+
+    /// The logits of some tokens.
+    fn head_rows(&self, name: &str, rows: usize, x: Tensor<'g>) -> Tensor<'g> {
         let config = self.config;
-        let head = if config.tied { EMBEDDINGS } else { "lm_head" };
-        let mut logits = Linear::new(config.vocabulary).without_bias().apply(head, x);
+        let mut logits = Linear::new(rows).without_bias().apply(name, x);
         if config.logit_scale != 1.0 {
             logits = logits * config.logit_scale;
         }
@@ -244,7 +381,7 @@ impl<'g> Decoder<'_, 'g> {
         }
         match self.options.all_logits {
             true => logits,
-            false => logits.view([1, config.vocabulary]),
+            false => logits.view([1, rows]),
         }
     }
 
@@ -361,14 +498,22 @@ impl<'g> Decoder<'_, 'g> {
         let value = heads(value, "", config.kv_heads);
         let local = shared.local.filter(|_| config.windowed[layer]);
         if let Some(tables) = local.or(shared.global).filter(|_| config.rotated[layer]) {
-            (query, key) = (rotate(query, tables), rotate(key, tables));
+            (query, key) = match shared.cache {
+                CacheInputs::Packed(_) => {
+                    (rotate_by_product(query, tables), rotate_by_product(key, tables))
+                }
+                _ => (rotate(query, tables), rotate(key, tables)),
+            };
         }
         let (keys, values, mask) = self.remember(layer, key, value, shared);
         let mut options = AttentionOptions::new().scale(config.attention_scale).bias(mask);
         if let Some(cap) = config.attention_cap {
             options = options.soft_cap(cap);
         }
-        let attended = attention(query, keys, values, &options);
+        let attended = match shared.cache {
+            CacheInputs::Packed(_) => grouped_attention(query, keys, values, &options),
+            _ => attention(query, keys, values, &options),
+        };
         let merged = attended.transpose([0, 2, 1, 3]).view([1, length, count(all)]);
         self.linear(&name("o_proj"), config.width, config.out_bias, merged)
     }
@@ -395,6 +540,11 @@ impl<'g> Decoder<'_, 'g> {
                     None => cache.mask(*position, self.options.tokens, window),
                 });
                 known.set(Some(mask));
+                (keys, values, mask)
+            }
+            CacheInputs::Packed(cache) => {
+                let mask = cache.masks[usize::from(config.windowed[layer])];
+                let [keys, values] = cache.append(key, value);
                 (keys, values, mask)
             }
             CacheInputs::Inputs { mask, layers, new } => {

@@ -26,7 +26,7 @@ impl LanguageModel {
 /// Names of the integer inputs that a layout's runner passes with 64 bits.
 fn wide_inputs(layout: Layout) -> &'static [&'static str] {
     match layout {
-        Layout::Coremill => &[],
+        Layout::Coremill | Layout::Chunks => &[],
         Layout::ExecuTorch => &[TOKENS, POSITION],
         Layout::ExecuTorchStatic | Layout::ExecuTorchMultifunction => &[LAST],
     }
@@ -38,10 +38,10 @@ fn constant_methods(
     options: &BuildOptions,
 ) -> Result<Vec<(String, Constant)>> {
     match options.layout {
-        Layout::Coremill => {
+        Layout::Coremill | Layout::Chunks => {
             let error = Error::new(
                 ErrorKind::Argument,
-                "the layout `coremill` has no methods for ExecuTorch's runners",
+                "the layouts `coremill` and `chunks` have no methods for ExecuTorch's runners",
             );
             Err(error.with_hint(
                 "choose `executorch`, `executorch-static` or `executorch-multifunction`",

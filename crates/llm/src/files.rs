@@ -1,13 +1,16 @@
-//! The files next to a model: tokenizer, chat template, settings of generation.
+//! Files of a model, and those next to it: tokenizer, chat template, settings of generation.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use coremill_io::write_anew;
+use coremill_mil::model::Model;
+use coremill_mil::verify::verify;
+use coremill_session::SaveOptions;
 use serde_json::{Value, json};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, fail};
 use crate::model::LanguageModel;
 use crate::source::{Origin, read_json};
 use crate::tokenizer::has_vocabulary;
@@ -74,11 +77,28 @@ pub fn write_companions(directory: &Path, files: &[(&str, String)]) -> Result<Ve
     let mut written = Vec::with_capacity(files.len());
     for (name, content) in files {
         let path = directory.join(name);
-        write_anew(&path, false, |file| file.write_all(content.as_bytes()))
-            .map_err(|error| Error::io("write", &path, error))?;
+        write_text(&path, content)?;
         written.push(path);
     }
     Ok(written)
+}
+
+/// Writes a text in the place of a file.
+pub(crate) fn write_text(path: &Path, content: &str) -> Result<()> {
+    write_anew(path, false, |file| file.write_all(content.as_bytes()))
+        .map_err(|error| Error::io("write", path, error))
+}
+
+/// Writes a package or a compiled model.
+pub(crate) fn save_model(path: &Path, model: &Model, durable: bool) -> Result<()> {
+    let verified = match verify(model) {
+        Ok(verified) => verified,
+        Err(report) => fail!(Run, "the model is not valid: {report:?}"),
+    };
+    coremill_session::save(path, &verified, &SaveOptions { durable }).map_err(|error| {
+        let hint = error.hint().map(str::to_owned);
+        Error::from_source(ErrorKind::File, hint, error)
+    })
 }
 
 /// The settings of generation in a directory.

@@ -1,10 +1,11 @@
 //! Generation of text: tokens go into a model one block after another, and its logits decide on the next.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use coremill_graph::Executable;
+use coremill_graph::{Executable, Session};
 
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::readers::{self, Reader};
@@ -106,6 +107,11 @@ impl Generator {
         Ok(Generator { reader: readers::open(executable)?, tokens: Vec::new() })
     }
 
+    /// Loads the models of [`Layout::Chunks`](crate::Layout::Chunks) in a directory.
+    pub(crate) fn of_chunks(directory: &Path, session: &Session) -> Result<Generator> {
+        Ok(Generator { reader: readers::open_chunks(directory, session)?, tokens: Vec::new() })
+    }
+
     /// Positions of the cache.
     pub fn context(&self) -> usize {
         self.reader.context()
@@ -135,7 +141,10 @@ impl Generator {
     /// The last token of the text is never kept, because the logits that follow it must be computed.
     pub fn keep_prefix(&mut self, text: &[u32]) -> usize {
         let common = self.tokens.iter().zip(text).take_while(|(known, id)| known == id).count();
-        self.tokens.truncate(common.min(text.len().saturating_sub(1)));
+        let kept = common.min(text.len().saturating_sub(1));
+        // Recurrent layers can continue a text, but cannot return to its start.
+        let returns = kept < self.tokens.len();
+        self.tokens.truncate(if returns && self.reader.accumulates() { 0 } else { kept });
         self.tokens.len()
     }
 

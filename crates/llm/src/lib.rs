@@ -24,6 +24,7 @@
 //! | `source`, `config`, [`families`] | files, their settings, and the table of model families |
 //! | `names`, `arrange` | names and shapes of tensors in files, and the decoder's |
 //! | [`decoder`], `mixers` | the model as a graph, and the parts of layers that mix positions |
+//! | `packed`, `chunks` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
 //! | `executorch` | what ExecuTorch's runners read of a program |
 //! | `tokenizer` | [`Tokenizer`]: `tokenizer.json` and the vocabularies of GGUF |
@@ -33,6 +34,7 @@
 mod arrange;
 mod bundle;
 mod chat;
+mod chunks;
 pub mod config;
 pub mod decoder;
 mod error;
@@ -43,6 +45,7 @@ mod generate;
 mod mixers;
 mod model;
 mod names;
+mod packed;
 mod readers;
 mod sample;
 mod save;

@@ -61,6 +61,9 @@ pub enum Layout {
     /// The methods `forward` and `prefill` of ExecuTorch's static runner. They take the cache, and return the logits of the
     /// last valid token.
     ExecuTorchMultifunction,
+    /// Several models for the Neural Engine: the embeddings, chunks of layers, and the output head. A chunk has one state, and
+    /// takes the mask, the rotations and the positions to store as fp16 inputs.
+    Chunks,
 }
 
 impl FromStr for Layout {
@@ -75,6 +78,7 @@ impl FromStr for Layout {
                 ("executorch", Layout::ExecuTorch),
                 ("executorch-static", Layout::ExecuTorchStatic),
                 ("executorch-multifunction", Layout::ExecuTorchMultifunction),
+                ("chunks", Layout::Chunks),
             ],
         )
     }
@@ -131,6 +135,8 @@ pub struct BuildOptions {
     pub all_logits: bool,
     /// Functions, and their inputs and outputs.
     pub layout: Layout,
+    /// Number of models that share the layers in [`Layout::Chunks`]; `None` chooses it by their layers and weights.
+    pub chunks: Option<usize>,
 }
 
 impl Default for BuildOptions {
@@ -142,6 +148,7 @@ impl Default for BuildOptions {
             precision: Precision::Fp16,
             all_logits: false,
             layout: Layout::Coremill,
+            chunks: None,
         }
     }
 }
@@ -174,6 +181,12 @@ impl BuildOptions {
     /// Sets the functions, and their inputs and outputs.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// Sets the number of models that share the layers.
+    pub fn chunks(mut self, count: usize) -> Self {
+        self.chunks = Some(count);
         self
     }
 
@@ -234,6 +247,12 @@ impl LanguageModel {
     pub fn parameter_count(&self) -> u64 {
         let counts = self.source.params.iter();
         counts.map(|(_, param)| param.shape().iter().product::<u64>()).sum()
+    }
+
+    /// Number of weights of all layers.
+    pub(crate) fn layer_weights(&self) -> u64 {
+        let layers = self.source.params.iter().filter(|(name, _)| name.contains(".layers."));
+        layers.map(|(_, param)| param.shape().iter().product::<u64>()).sum()
     }
 
     /// Tensors by their storage in the file, the largest share first.
@@ -317,15 +336,7 @@ impl LanguageModel {
     /// The model's functions as graphs.
     pub fn graphs(&self, options: &BuildOptions) -> Result<Vec<Graph>> {
         let BuildOptions { context, prefill, all_logits, layout, .. } = *options;
-        let most = self.config().max_context;
-        if context == 0 || context > most {
-            let message = format!("`context` must be from 1 to {most}, got {context}");
-            let hint = "the model was made for sequences of at most that length";
-            return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
-        }
-        if prefill == 0 || prefill > context {
-            fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");
-        }
+        self.check_sizes(options)?;
         if layout == Layout::ExecuTorch && prefill > 1 && self.config().is_recurrent() {
             let name = self.config().family.name;
             let message = format!("`{name}` has recurrent layers, which take tokens one by one");
@@ -358,6 +369,11 @@ impl LanguageModel {
                 context: context - prefill,
                 all_logits: true,
             }],
+            Layout::Chunks => {
+                let message = "the layout `chunks` consists of several models";
+                let error = Error::new(ErrorKind::Argument, message);
+                return Err(error.with_hint("save it to a directory"));
+            }
             Layout::ExecuTorchMultifunction => {
                 let interface = Interface::Stateless;
                 let context = context - 1;
@@ -368,6 +384,21 @@ impl LanguageModel {
         let is_single = layout == Layout::Coremill && prefill == 1;
         let functions = functions.iter().take(if is_single { 1 } else { 2 });
         Ok(functions.map(|options| decoder::build(self.config(), options)).collect())
+    }
+
+    /// Refuses contexts and blocks that the model cannot have.
+    pub(crate) fn check_sizes(&self, options: &BuildOptions) -> Result<()> {
+        let BuildOptions { context, prefill, .. } = *options;
+        let most = self.config().max_context;
+        if context == 0 || context > most {
+            let message = format!("`context` must be from 1 to {most}, got {context}");
+            let hint = "the model was made for sequences of at most that length";
+            return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
+        }
+        if prefill == 0 || prefill > context {
+            fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");
+        }
+        Ok(())
     }
 
     /// Refuses models whose layers differ in their masks or rotations, of which static runners have one for all.
@@ -403,9 +434,25 @@ impl LanguageModel {
         threads: usize,
         options: &BuildOptions,
     ) -> Result<Executable> {
-        let graphs = self.graphs(options)?;
-        let keeps_codes = options.weights == Weights::Exact;
+        self.compile_graphs(&self.graphs(options)?, device, threads, options)
+    }
+
+    /// Compiles the functions of one model.
+    pub(crate) fn compile_graphs(
+        &self,
+        graphs: &[Graph],
+        device: Device,
+        threads: usize,
+        options: &BuildOptions,
+    ) -> Result<Executable> {
+        // The Neural Engine has no scales of blocks.
+        let keeps_codes = options.weights == Weights::Exact && options.layout != Layout::Chunks;
         let compile = CompileOptions::new().precision(options.precision).requantize(keeps_codes);
+        // Core ML's own attention in fp16 is reported to be wrong on the Neural Engine of iOS 26.
+        let compile = match options.layout {
+            Layout::Chunks => compile.skipped_passes(["fuse_attention"]),
+            _ => compile,
+        };
         let session = Session::new(device).options(compile).threads(threads);
         let mut executable = session.compile_all(&graphs.iter().collect::<Vec<_>>())?;
         let mut declared: Vec<String> =
@@ -413,14 +460,8 @@ impl LanguageModel {
         declared.sort();
         declared.dedup();
         for name in declared {
-            let Some(param) = self.source.params.get(&name) else {
-                fail!(Format, "no tensor `{name}` was found");
-            };
-            let param = match options.weights {
-                Weights::Exact => param.clone(),
-                _ => param.to_dense()?,
-            };
-            executable.set(&name, param)?;
+            let param = self.param(&name)?;
+            executable.set(&name, if keeps_codes { param } else { param.to_dense()? })?;
         }
         match options.weights {
             Weights::Exact | Weights::Fp16 => Ok(executable),
@@ -429,6 +470,19 @@ impl LanguageModel {
                 self.compress(&mut model, options.weights)?;
                 Ok(session.load(model)?)
             }
+        }
+    }
+
+    /// A tensor, or some rows of one, by the name of a parameter.
+    fn param(&self, name: &str) -> Result<Param> {
+        let piece = decoder::piece_of(self.config(), name);
+        let whole = piece.as_ref().map_or(name, |(whole, _)| whole);
+        let Some(param) = self.source.params.get(whole) else {
+            fail!(Format, "no tensor `{whole}` was found");
+        };
+        match piece {
+            Some((_, rows)) => Ok(param.rows(rows.start as u64..rows.end as u64)?),
+            None => Ok(param.clone()),
         }
     }
 

@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use coremill_mil::verify::verify;
-use coremill_session::SaveOptions;
-
-use crate::error::{Error, ErrorKind, Result, fail};
-use crate::files::{check_companions, write_companions};
+use crate::chunks::MANIFEST;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::{check_companions, save_model, write_companions};
 use crate::model::{BuildOptions, LanguageModel, Layout};
 
 /// Paths of a converted model.
@@ -15,7 +13,7 @@ use crate::model::{BuildOptions, LanguageModel, Layout};
 pub struct Destination {
     /// Functions of the model.
     pub layout: Layout,
-    /// The package, the compiled model or the ExecuTorch program.
+    /// The package, the compiled model, the ExecuTorch program, or the list of chunks.
     pub model: PathBuf,
     /// The directory that holds it, and the files next to it.
     pub directory: PathBuf,
@@ -31,9 +29,19 @@ impl Destination {
         let usual = if is_program { Layout::ExecuTorch } else { Layout::Coremill };
         let layout = layout.unwrap_or(usual);
         if !is_program && !is_model {
-            let name = if layout == Layout::Coremill { "model.mlpackage" } else { "model.pte" };
+            let name = match layout {
+                Layout::Coremill => "model.mlpackage",
+                Layout::Chunks => MANIFEST,
+                _ => "model.pte",
+            };
             let (model, directory) = (output.join(name), output.to_owned());
             return Ok(Destination { layout, model, directory });
+        }
+        if layout == Layout::Chunks {
+            let message =
+                format!("{} is one model, and the layout `chunks` has several", output.display());
+            let error = Error::new(ErrorKind::Argument, message);
+            return Err(error.with_hint("write to a directory"));
         }
         if is_program != (layout != Layout::Coremill) {
             let (form, needed) = match is_program {
@@ -70,18 +78,17 @@ impl LanguageModel {
                 .map_err(|error| Error::io("create", directory, error))
         };
         let writing = format!("writing {}", path.display());
+        if *layout == Layout::Chunks {
+            make_directory()?;
+            let mut written = self.save_chunks(directory, &options, durable, stage)?;
+            written.extend(write_companions(directory, companions)?);
+            return Ok(written);
+        }
         if *layout == Layout::Coremill {
             let model = self.to_model(&options)?;
-            let verified = match verify(&model) {
-                Ok(verified) => verified,
-                Err(report) => fail!(Run, "the model is not valid: {report:?}"),
-            };
             stage(&writing);
             make_directory()?;
-            coremill_session::save(path, &verified, &SaveOptions { durable }).map_err(|error| {
-                let hint = error.hint().map(str::to_owned);
-                Error::from_source(ErrorKind::File, hint, error)
-            })?;
+            save_model(path, &model, durable)?;
         } else {
             let program = self.to_program(&options)?;
             stage(&writing);
@@ -115,5 +122,8 @@ mod tests {
             "m.mlpackage is a Core ML model, which needs the layout `coremill`"
         );
         assert!(of("m.pte", Some(Layout::Coremill)).is_err());
+        assert!(of("m.mlpackage", Some(Layout::Chunks)).is_err());
+        let folder = of("out", Some(Layout::Chunks)).expect("a destination");
+        assert_eq!(folder.model, Path::new("out/coremill.json"));
     }
 }

@@ -31,6 +31,12 @@ pub(crate) struct Args {
     /// Tokens that `prefill` reads in a call; 1 leaves the function out
     #[arg(long, value_name = "N", default_value_t = 64)]
     prefill: usize,
+    /// The device that the model is for
+    #[arg(long, value_enum, default_value_t = ProfileArg::Cpu)]
+    profile: ProfileArg,
+    /// Models that share the layers, with `--profile ane`: a number, or `auto` for at most 24 layers and 1 GB each
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = chunk_count)]
+    chunks: ChunkCount,
     /// Storage of weights
     #[arg(long, value_enum, default_value_t = WeightsArg::Exact)]
     weights: WeightsArg,
@@ -68,6 +74,28 @@ impl From<WeightsArg> for Weights {
             WeightsArg::Int8 => Weights::Int8,
             WeightsArg::Int4 => Weights::Int4,
         }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ProfileArg {
+    /// One model with the cache as states
+    Cpu,
+    /// The same
+    Gpu,
+    /// Embeddings, chunks of layers and output head as models of their own, for the Neural Engine
+    Ane,
+}
+
+/// A number of chunks; `None` is `auto`.
+#[derive(Clone, Copy, Debug)]
+struct ChunkCount(Option<usize>);
+
+fn chunk_count(text: &str) -> Result<ChunkCount, String> {
+    match text.parse::<usize>() {
+        _ if text == "auto" => Ok(ChunkCount(None)),
+        Ok(count) if count > 0 => Ok(ChunkCount(Some(count))),
+        _ => Err("expected `auto` or a number of at least 1".to_owned()),
     }
 }
 
@@ -136,13 +164,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     super::check_output_paths([&args.model], &args.output)?;
     let output = args.output.as_deref().unwrap_or(Path::new("."));
-    let destination = Destination::of(output, args.layout.map(Layout::from))
-        .map_err(|error| super::failure(&error))?;
+    let layout = match (args.profile, args.layout) {
+        (ProfileArg::Ane, Some(_)) => {
+            let failure = Failure::user("`--profile ane` has a layout of its own");
+            return Err(failure.hint(Some("leave `--layout` out")));
+        }
+        (ProfileArg::Ane, None) => Some(Layout::Chunks),
+        (_, layout) => layout.map(Layout::from),
+    };
+    if args.chunks.0.is_some() && args.profile != ProfileArg::Ane {
+        let failure = Failure::user("`--chunks` needs `--profile ane`");
+        return Err(failure.hint(Some("`coremill split` cuts other models")));
+    }
+    let destination = Destination::of(output, layout).map_err(|error| super::failure(&error))?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let model = LanguageModel::open(&args.model).map_err(|error| super::failure(&error))?;
     let config = model.config();
     let context = args.context.unwrap_or(config.max_context.min(USUAL_CONTEXT));
-    let options = BuildOptions::default()
+    let mut options = BuildOptions::default();
+    options.chunks = args.chunks.0;
+    let options = options
         .context(context)
         .prefill(args.prefill.min(context))
         .weights(args.weights.into())
@@ -157,8 +198,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Err(error) => return Err(super::failure(&error)),
     };
     let names = companions.iter().map(|(name, _)| destination.directory.join(name));
-    let files = [destination.model.clone()].into_iter().chain(names);
-    let losses = model.losses(options.weights).map_err(|error| super::failure(&error))?;
+    let models = match destination.layout {
+        Layout::Chunks => {
+            let files = model.chunk_files(&options).map_err(|error| super::failure(&error))?;
+            files.into_iter().map(|name| destination.directory.join(name)).collect()
+        }
+        _ => vec![destination.model.clone()],
+    };
+    let files = models.into_iter().chain(names);
+    // The Neural Engine has no scales of blocks, so that codes become fp16.
+    let stored = match (options.weights, options.layout) {
+        (Weights::Exact, Layout::Chunks) => Weights::Fp16,
+        (weights, _) => weights,
+    };
+    let losses = model.losses(stored).map_err(|error| super::failure(&error))?;
     let loss = |loss: TensorLoss| {
         let TensorLoss { tensor, scheme, decibels, .. } = loss;
         Loss { tensor, scheme, decibels }

@@ -16,6 +16,8 @@ pub(super) struct Functions {
     takes_last: bool,
     /// Functions return the logits of all tokens.
     returns_all: bool,
+    /// There are states of recurrent layers.
+    accumulates: bool,
     logits: Vec<f32>,
 }
 
@@ -44,8 +46,19 @@ impl Functions {
             Some(_) => executable.inputs(PREFILL)?.iter().any(|input| input.name == LAST),
             None => false,
         };
+        let is_cache = |name: &str| name.ends_with("keys") || name.ends_with("values");
+        let accumulates = states.iter().any(|state| !is_cache(&state.name));
         let (returns_all, logits) = (logits.len() == 3, Vec::new());
-        Ok(Functions { executable, context, vocabulary, block, takes_last, returns_all, logits })
+        Ok(Functions {
+            executable,
+            context,
+            vocabulary,
+            block,
+            takes_last,
+            returns_all,
+            accumulates,
+            logits,
+        })
     }
 }
 
@@ -56,6 +69,10 @@ impl Reader for Functions {
 
     fn vocabulary(&self) -> usize {
         self.vocabulary
+    }
+
+    fn accumulates(&self) -> bool {
+        self.accumulates
     }
 
     fn returns_all(&self) -> bool {

@@ -2,19 +2,24 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `chunks` | models of some layers each, for the Neural Engine |
 //! | `functions` | the functions `decode` and `prefill` of Core ML models |
 //! | `text_runner` | programs for ExecuTorch's `TextLLMRunner` |
 //! | `static_runner` | programs for ExecuTorch's static runners, whose caller keeps the cache |
 
-use coremill_graph::{Executable, FeatureSpec};
+use std::path::Path;
+
+use coremill_graph::{Executable, FeatureSpec, Session};
 
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::model::DECODE;
 
+mod chunks;
 mod functions;
 mod static_runner;
 mod text_runner;
 
+use self::chunks::Chunks;
 use self::functions::Functions;
 use self::static_runner::StaticRunner;
 use self::text_runner::TextRunner;
@@ -29,6 +34,9 @@ pub(crate) trait Reader: Send {
 
     /// Whether [`Reader::read`] returns the logits of all tokens rather than of the last one.
     fn returns_all(&self) -> bool;
+
+    /// Whether states accumulate all tokens, or are unknown, so that the last tokens cannot be taken back.
+    fn accumulates(&self) -> bool;
 
     /// Compiles and plans the functions before the first tokens.
     fn prepare(&mut self) -> Result<()>;
@@ -59,6 +67,11 @@ pub(crate) fn open(mut executable: Executable) -> Result<Box<dyn Reader>> {
     Err(error.with_hint(
         "language models must be converted by coremill, or be programs for ExecuTorch's runners",
     ))
+}
+
+/// The reader for the models of some layers each in a directory.
+pub(crate) fn open_chunks(directory: &Path, session: &Session) -> Result<Box<dyn Reader>> {
+    Ok(Box::new(Chunks::open(directory, session)?))
 }
 
 /// Whether a block of a fixed number of tokens pays off. A block of few tokens costs more than reading them one by one.

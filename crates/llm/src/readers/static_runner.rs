@@ -184,6 +184,10 @@ impl Reader for StaticRunner {
         self.vocabulary
     }
 
+    fn accumulates(&self) -> bool {
+        false
+    }
+
     fn returns_all(&self) -> bool {
         self.methods.iter().all(|method| method.last.is_none())
     }

@@ -69,6 +69,10 @@ impl Reader for TextRunner {
         self.vocabulary
     }
 
+    fn accumulates(&self) -> bool {
+        true
+    }
+
     fn returns_all(&self) -> bool {
         false
     }

@@ -1,0 +1,169 @@
+//! A small model as models for the Neural Engine: they generate the tokens of the whole model, and `check` accepts them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coremill_graph::{Device, Precision, Session};
+use coremill_llm::{
+    BuildOptions, Bundle, Destination, ErrorKind, GenerateOptions, Generator, LanguageModel,
+    Layout, Weights,
+};
+use coremill_mil::verify::check;
+use serde_json::{Value, json};
+
+const CONTEXT: usize = 32;
+const LAYERS: usize = 3;
+
+fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files/tiny")
+}
+
+/// The small model with copies of its layer. Their weights are scaled, so that an exchange of layers would be found.
+fn deep(folder: &Path) -> LanguageModel {
+    fs::create_dir_all(folder).expect("a folder");
+    for entry in fs::read_dir(tiny()).expect("the model") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), folder.join(entry.file_name())).expect("a copy");
+    }
+    let config = fs::read_to_string(folder.join("config.json")).expect("a text");
+    let layers = format!("\"num_hidden_layers\": {LAYERS}");
+    fs::write(folder.join("config.json"), config.replace("\"num_hidden_layers\": 1", &layers))
+        .expect("written");
+    let path = folder.join("model.safetensors");
+    let bytes = fs::read(&path).expect("weights");
+    let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..8 + length]).expect("JSON");
+    let mut data = bytes[8 + length..].to_vec();
+    for (name, tensor) in header.clone().as_object().expect("tensors") {
+        let Some(rest) = name.strip_prefix("model.layers.0.") else { continue };
+        let [start, end] =
+            [0, 1].map(|at| tensor["data_offsets"][at].as_u64().expect("an offset") as usize);
+        for layer in 1..LAYERS {
+            let first = data.len();
+            for pair in data[start..end].to_vec().as_chunks::<2>().0 {
+                let value = half::f16::from_le_bytes(*pair).to_f32() * (1.0 + layer as f32 / 4.0);
+                data.extend(half::f16::from_f32(value).to_le_bytes());
+            }
+            let mut copy = tensor.clone();
+            copy["data_offsets"] = json!([first, data.len()]);
+            header[format!("model.layers.{layer}.{rest}")] = copy;
+        }
+    }
+    let header = header.to_string().into_bytes();
+    let parts = [&(header.len() as u64).to_le_bytes()[..], &header, &data];
+    fs::write(&path, parts.concat()).expect("written");
+    LanguageModel::open(folder).expect("opens")
+}
+
+fn options() -> BuildOptions {
+    BuildOptions::default().context(CONTEXT).prefill(4)
+}
+
+fn save(model: &LanguageModel, folder: &Path, options: &BuildOptions) -> Vec<PathBuf> {
+    let destination = Destination::of(folder, Some(Layout::Chunks)).expect("a destination");
+    let companions = model.companions().expect("files");
+    model.save(&destination, &companions, options, false, &mut |_| {}).expect("written")
+}
+
+#[test]
+fn chunks_generate_the_tokens_of_the_whole_model() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let model = deep(&scratch.path().join("model"));
+    let tokenizer = model.tokenizer().expect("a tokenizer");
+    let whole = options().precision(Precision::Fp32);
+    let whole = model.compile(Device::Host, 1, &whole).expect("compiles");
+    let mut whole = Generator::new(whole).expect("loads");
+    let text = [3, 5, 4, 9, 7, 6, 11, 3, 8];
+    let expected: Vec<_> =
+        (1..text.len()).map(|length| logits(&mut whole, &text[..length])).collect();
+    for count in 1..=LAYERS {
+        let folder = scratch.path().join(format!("chunks_{count}"));
+        let files = save(&model, &folder, &options().chunks(count));
+        assert!(files.iter().all(|file| file.exists()));
+        let bundle = Bundle::open(&folder).expect("opens");
+        let mut chunks =
+            bundle.generator(Device::Host, 1, &BuildOptions::default()).expect("loads");
+        assert_eq!((chunks.context(), chunks.vocabulary()), (CONTEXT, whole.vocabulary()));
+        for (length, expected) in (1..text.len()).zip(&expected) {
+            let found = logits(&mut chunks, &text[..length]);
+            let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(most < 2e-2, "{count} chunks, {length} tokens: {most}");
+        }
+        // One token after another must find what the blocks stored.
+        chunks.reset();
+        let mut last = Vec::new();
+        for id in &text[..text.len() - 1] {
+            last = chunks.read(&[*id]).expect("runs");
+        }
+        let pairs = last.iter().zip(&expected[text.len() - 2]);
+        let most = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 2e-2, "{count} chunks, single tokens: {most}");
+        let generate = |generator: &mut Generator| {
+            generator.reset();
+            let options = GenerateOptions::default();
+            let made = generator.generate(&tokenizer, &text[..6], &options, &mut |_| true);
+            made.expect("runs").tokens
+        };
+        assert_eq!(generate(&mut chunks), generate(&mut whole));
+    }
+    let differ = expected[0].iter().zip(&expected[7]).map(|(a, b)| (a - b).abs());
+    assert!(differ.fold(0.0, f32::max) > 0.1, "the logits depend on the text");
+}
+
+fn logits(generator: &mut Generator, text: &[u32]) -> Vec<f32> {
+    generator.reset();
+    generator.read(text).expect("runs")
+}
+
+#[test]
+fn chunks_respect_the_limits_of_the_neural_engine() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let model = deep(&scratch.path().join("model"));
+    for weights in [Weights::Exact, Weights::Int8] {
+        let folder = scratch.path().join(format!("{weights:?}"));
+        for path in save(&model, &folder, &options().chunks(2).weights(weights)) {
+            if path.extension().is_none_or(|extension| extension != "mlpackage") {
+                continue;
+            }
+            let mut executable = Session::new(Device::Host).open(&path).expect("opens");
+            let report = check(executable.model().expect("a model"));
+            let mut codes: Vec<_> =
+                report.diagnostics.iter().map(|found| found.code.name()).collect();
+            let is_table = path.ends_with("embeddings.mlpackage");
+            // Looking up rows is what the Neural Engine cannot do, and why the embeddings are a model of their own.
+            codes.retain(|code| !(is_table && *code == "runtime-index"));
+            assert!(codes.is_empty(), "{}: {codes:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let refusal = |options: BuildOptions| {
+        let destination = Destination::of(scratch.path(), Some(Layout::Chunks)).expect("sound");
+        let saved = model.save(&destination, &[], &options, false, &mut |_| {});
+        let error = saved.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        error.to_string()
+    };
+    assert!(refusal(options().context(16)).contains("a multiple of 32"));
+    assert!(refusal(options().chunks(2)).contains("from 1 to the 1 layers, got 2"));
+    assert!(refusal(options().weights(Weights::Int4)).contains("scales for blocks"));
+    save(&model, scratch.path(), &options());
+    assert!(refusal(options().prefill(1)).contains("another model"));
+    let list = scratch.path().join("coremill.json");
+    let text = fs::read_to_string(&list).expect("a list");
+    for (from, to) in [
+        ("\"head.mlpackage\"", "\"../head.mlpackage\""),
+        ("\"context\": 32", "\"context\": 64"),
+        ("\"width\": 16", "\"width\": 99999999999"),
+        ("\"amplitude\": 1.0", "\"amplitude\": null"),
+    ] {
+        fs::write(&list, text.replace(from, to)).expect("written");
+        let bundle = Bundle::open(scratch.path()).expect("opens");
+        let error = bundle.generator(Device::Host, 1, &BuildOptions::default());
+        assert_eq!(error.err().map(|error| error.kind()), Some(ErrorKind::Format), "{to}");
+    }
+}
