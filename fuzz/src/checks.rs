@@ -2,10 +2,11 @@
 
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::Model;
-use coremill_mil::{text, verify};
+use coremill_mil::text;
 use coremill_mlpackage::package::weights::{Layout, WeightFiles};
 use coremill_mlpackage::{compiled, package};
 use coremill_tensor::{Buffer, DType};
+use coremill_verify as verify;
 
 /// Text is parsed or refused. A parsed program is printed, and the output parses to the same program. Diagnostics
 /// find their lines in both texts.

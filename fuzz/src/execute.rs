@@ -8,7 +8,8 @@ use coremill_engine::{
 use coremill_mil::ir::{Binding, Function, Program};
 use coremill_mil::model::{Model, describe};
 use coremill_mil::ops::OpKind;
-use coremill_mil::{text, verify};
+use coremill_mil::text;
+use coremill_verify as verify;
 
 use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
 use crate::draw::Draw;

@@ -10,8 +10,9 @@ use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Binding, Dim, Function, Op, Program, Type};
 use coremill_mil::model::describe;
 use coremill_mil::ops::OpKind;
-use coremill_mil::{text, verify};
+use coremill_mil::text;
 use coremill_passes::{self as pass, AnalyzedFunction, Editor, PASSES, Pass};
+use coremill_verify as verify;
 
 use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
 use crate::draw::Draw;

@@ -2,9 +2,10 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each user needs a part")]
 
 use coremill_mil::model::FeatureDescription;
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_mlpackage::package;
 use coremill_pte::coreml::{Directory, Interface, METADATA, Metadata, Methods, PACKAGE};
+use coremill_verify as verify;
 
 /// Doubles the input: one operation.
 pub(crate) const TWICE: &str = "

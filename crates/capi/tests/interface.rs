@@ -13,7 +13,6 @@ use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::prewarm::*;
 use coremill_capi::*;
-use coremill_mil::verify;
 use coremill_mlpackage::compiled;
 use coremill_pte::ByteRope;
 use coremill_pte::coreml::{BACKEND, DEBUG_INFO, DebugInfo, Directory, PathPart};
@@ -22,6 +21,7 @@ use coremill_pte::program::{
     Tensor as Planned, Value as Planning, ValueId,
 };
 use coremill_tensor::Buffer;
+use coremill_verify as verify;
 
 /// The hint of the last failure.
 fn hint() -> Option<String> {

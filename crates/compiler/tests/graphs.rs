@@ -7,7 +7,7 @@ use std::path::Path;
 
 use coremill_compiler::{Options, convert};
 use coremill_mil::text::{PrintOptions, print};
-use coremill_mil::verify::verify;
+use coremill_verify::verify;
 
 /// Minimum number of graphs for a sample of all families.
 const GRAPHS: usize = 150;

@@ -12,8 +12,8 @@ use coremill_compress::{
 use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Opset, Program};
 use coremill_mil::model;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify;
 use coremill_passes::AnalyzedFunction;
+use coremill_verify as verify;
 
 const SEPARATOR: &str = "// becomes\n";
 

@@ -2,8 +2,9 @@ use std::fmt;
 use std::path::Path;
 
 use coremill_io::{ErrorDetail, opaque_error, printable};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_mlpackage::package;
+use coremill_verify as verify;
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

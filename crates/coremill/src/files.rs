@@ -8,12 +8,12 @@ use coremill_io::{AtomicDirectory, is_stream, uninterrupted};
 use coremill_mil::ir::Program;
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
-use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mlpackage::package::weights::{Layout, WeightFiles};
 use coremill_mlpackage::pipeline::Pipeline;
 use coremill_mlpackage::{compiled, package};
 use coremill_session::arrays::replace_file;
 use coremill_session::{FileKind, SaveOptions};
+use coremill_verify::{RenderOptions, Report, Verified};
 
 use crate::error::Error;
 

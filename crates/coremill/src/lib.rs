@@ -84,12 +84,12 @@ pub use coremill_inspect as inspect;
 pub use coremill_llm as llm;
 pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
-pub use coremill_mil::verify::{Report, Verified, check, check_on, verify};
 pub use coremill_optimize as optimize;
 #[cfg(feature = "images")]
 pub use coremill_session::images;
 pub use coremill_session::{self as session, FileKind, SaveOptions, arrays, vocabulary};
 pub use coremill_tensor::DType;
+pub use coremill_verify::{Report, Verified, check, check_on, verify};
 pub use error::{Error, ErrorKind};
 pub use files::{
     OpenedModel, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline,

@@ -31,5 +31,6 @@
 //! | [`verify`] | verification, and the proof of it that writers require |
 //! | [`pipeline`] | models that consist of several models |
 
-pub use coremill_mil::{ir, model, ops, text, verify};
+pub use coremill_mil::{ir, model, ops, text};
 pub use coremill_mlpackage::pipeline;
+pub use coremill_verify as verify;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::Operator;
 use coremill_mil::model::{FeatureDescription, Model, Signature};
-use coremill_mil::verify::verify;
 use coremill_mlpackage::package::{PendingPackage, VirtualDirectory};
 use coremill_mlpackage::{compiled, package};
 use coremill_pte::ByteRope;
@@ -12,6 +11,7 @@ use coremill_pte::coreml::{
     COMPILED, DEBUG_INFO, DebugInfo, Directory, Interface, METADATA, Metadata, Methods, PACKAGE,
     PathPart, identifier,
 };
+use coremill_verify::verify;
 
 use crate::error::Error;
 

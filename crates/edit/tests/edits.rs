@@ -5,7 +5,7 @@ use coremill_edit::{
 };
 use coremill_mil::model::{self, FeatureType, ImageSizes, Model, ShapeFlexibility};
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify::verify;
+use coremill_verify::verify;
 
 fn described(body: &str) -> Model {
     let text = format!("program(1.3) {{ {body} }}");

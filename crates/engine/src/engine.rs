@@ -3,15 +3,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use coremill_io::unknown_name;
+use coremill_kernels::Numerics;
 use coremill_kernels::{Arena, Pool};
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, OpId, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
-use coremill_mil::verify::Verified;
+use coremill_reference::array::Array;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::ops;
 use coremill_simd::Isa;
 use coremill_tensor::Files;
+use coremill_verify::Verified;
 
 use crate::execute::{Input, Resources, execute};
 use crate::feature::FeatureSpec;
@@ -21,10 +25,6 @@ use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
 use crate::recycled::RunScratch;
 use crate::spare::BufferPool;
 use crate::value::Value;
-use coremill_kernels::Numerics;
-use coremill_reference::array::Array;
-use coremill_reference::error::{Error, Result, fail};
-use coremill_reference::ops;
 
 /// Maximum number of plans per function, one for each set of input shapes. The least recently used
 /// plan is evicted first.

@@ -6,6 +6,11 @@ use coremill_io::cancel;
 use coremill_kernels::{Arena, recycle_vec};
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
+use coremill_reference::arithmetic::Arithmetic;
+use coremill_reference::array::{Array, ElementsView, View};
+use coremill_reference::call::count_within;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::ops;
 use coremill_tensor::DType;
 
 use crate::hooks::{Hooks, Span};
@@ -17,11 +22,6 @@ use crate::plan::{
 use crate::recycled::{Memory, NodeMemory, RunScratch, SlotValue};
 use crate::spare::BufferPool;
 use crate::value::{Key, Value};
-use coremill_reference::arithmetic::Arithmetic;
-use coremill_reference::array::{Array, ElementsView, View};
-use coremill_reference::call::count_within;
-use coremill_reference::error::{Error, Result, fail};
-use coremill_reference::ops;
 
 /// An input of a run.
 #[derive(Clone, Debug)]

@@ -7,7 +7,8 @@
 //!
 //! ```
 //! use coremill_engine::{Array, Engine, LoadOptions};
-//! use coremill_mil::{model, text, verify};
+//! use coremill_mil::{model, text};
+//! use coremill_verify as verify;
 //! use coremill_tensor::DType;
 //!
 //! let text = "

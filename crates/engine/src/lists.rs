@@ -1,14 +1,14 @@
 //! List operations. A list contains tensors of one type; elements that were not written are zeros.
 
 use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
-use crate::plan::ReferenceOp;
-use crate::value::Value;
 use coremill_reference::array::{Array, Elements};
 use coremill_reference::call::count_within;
 use coremill_reference::error::{Error, Result, fail};
 use coremill_reference::limits::Limits;
+use coremill_tensor::DType;
+
+use crate::plan::ReferenceOp;
+use crate::value::Value;
 
 /// Arguments of an operation.
 pub(crate) struct Arguments<'a> {

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use coremill_kernels::recycle_vec;
+use coremill_reference::array::View;
 
 use crate::plan::SlotId;
 use crate::value::Value;
-use coremill_reference::array::View;
 
 /// The value of a slot.
 #[derive(Clone)]

@@ -18,9 +18,9 @@ use coremill_mil::ir::{Opset, Program};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify::{RenderOptions, verify};
 use coremill_mlpackage::package;
 use coremill_simd::Isa;
+use coremill_verify::{RenderOptions, verify};
 
 /// Definitions without a case, with the reason.
 const WITHOUT_CASES: &[(&str, &str)] = &[

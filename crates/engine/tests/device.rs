@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use coremill_engine::{Array, Engine, LoadOptions, Numerics, Value};
 use coremill_mil::model::describe;
 use coremill_mil::text::{NoWeights, parse};
-use coremill_mil::verify::verify;
 use coremill_tensor::DType;
+use coremill_verify::verify;
 use half::f16;
 
 /// A recorded sum of products.

@@ -1,8 +1,9 @@
 //! Valid but absurd programs. Each must return values or an error, and never crash.
 
 use coremill_engine::{Array, Engine, Error, Limits, LoadOptions};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 const LIMITS: Limits = Limits { elements: 1 << 16, bytes: 1 << 24, operations: 1 << 10 };
 

@@ -2,8 +2,9 @@
 //! names them, and never a panic.
 
 use coremill_engine::{Array, Engine, Limits, LoadOptions, Session};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 /// A function with this opset, inputs, attributes and body. Its output is `y`.
 fn session(opset: &str, inputs: &str, attributes: &str, body: &str) -> Session {

@@ -4,9 +4,10 @@
 use std::fmt::Write;
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Value};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_simd::Isa;
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 /// Number of programs of each kind.
 const PROGRAMS: u64 = 24;

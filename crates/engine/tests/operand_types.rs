@@ -17,8 +17,8 @@ use coremill_engine::{Array, Elements, Engine, LoadOptions, Numerics, Value};
 use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Binding, Constant, Function, Op, OpId, Program, Type, ValueId};
 use coremill_mil::ops::{Accepts, OpKind, OpRow};
-use coremill_mil::verify::verify;
 use coremill_tensor::DType;
+use coremill_verify::verify;
 
 /// Number of programs per definition, and of conversions per program.
 const CASES_EACH: usize = 3;

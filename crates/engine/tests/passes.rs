@@ -26,7 +26,8 @@ use coremill_engine::{Array, Engine, FeatureSpec, Hooks, LoadOptions, Numerics, 
 use coremill_mil::ir::{Dim, Function};
 use coremill_mil::model::describe;
 use coremill_mil::model::shapes::{ATTRIBUTE, FlexibleShapes};
-use coremill_mil::{text, verify};
+use coremill_mil::text;
+use coremill_verify as verify;
 use draw::Draw;
 use passes::Outcome;
 

@@ -8,9 +8,9 @@ use coremill_engine::{
     Array, Engine, Error, FeatureSpec, Hooks, LoadOptions, Numerics, Outputs, Value,
 };
 use coremill_mil::ir::Dim;
-use coremill_mil::verify;
 use coremill_mlpackage::package;
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 fn packages() -> Vec<PathBuf> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests/packages");

@@ -1,8 +1,9 @@
 //! Tests that repeated keys, values and matrices are read without a copy, with the same results.
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Span, Value};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 /// A program, and whether its plan avoids all copies of repeated tensors.
 struct Case {

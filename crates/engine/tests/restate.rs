@@ -4,8 +4,9 @@
 use coremill_engine::{Array, Engine, LoadOptions, Numerics};
 use coremill_mil::ir::{Constant, ValueId};
 use coremill_mil::model::{self, Model};
-use coremill_mil::{text, verify};
+use coremill_mil::text;
 use coremill_tensor::{Buffer, DType};
+use coremill_verify as verify;
 
 /// Layers for each kind of kernel, and constants that decide a plan: the axes of a norm, a
 /// number in an elementwise chain.

@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use coremill_engine::{Array, Engine, LoadOptions};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 /// Maximum ratio of times for four times as many operations; 16 would be quadratic.
 const MOST: f64 = 9.0;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use coremill_engine::{Array, Engine, Error, Hooks, Limits, LoadOptions, Session, Value};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 fn engine(text: &str, options: &LoadOptions) -> Result<Engine, Error> {
     let program = text::parse(text, &text::NoWeights).unwrap_or_else(|error| panic!("{error}"));

@@ -10,11 +10,11 @@ use coremill_engine::{Array, ElementsView, Engine, FeatureSpec, Outputs};
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Constant, Definition, Type, ValueId};
 use coremill_mil::model::Model;
-use coremill_mil::verify::{RenderOptions, Verified, verify};
 use coremill_mlpackage::{compiled, package};
 use coremill_session::{
     Device, Element, EngineExecutable, FileKind, Input, RunOptions, SaveOptions,
 };
+use coremill_verify::{RenderOptions, Verified, verify};
 
 use crate::compile::{CompileOptions, Precision, check_shape, compile};
 use crate::error::{Error, ErrorKind, Result, fail};

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use coremill_engine::{Engine, Hooks, Input, LoadOptions, View};
 use coremill_graph::nn::RmsNorm;
 use coremill_graph::{Array, ArrayView, DType, Device, ErrorKind, Graph, Precision, Session};
-use coremill_mil::verify::{Code, check, verify};
 use coremill_pte::program::{
     Chain, Delegate, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType, Tensor,
     Value, ValueId,
 };
 use coremill_tensor::Buffer;
+use coremill_verify::{Code, check, verify};
 
 /// A graph with one operation that doubles its input.
 fn twice(count: usize) -> Graph {

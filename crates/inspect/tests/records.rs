@@ -11,10 +11,11 @@ use coremill_inspect::record::{
     self, Case, DeviceRecord, Machine, Record, RecordedModel, RecordedRun, agreement,
 };
 use coremill_mil::model::{self, Model};
-use coremill_mil::{text, verify};
+use coremill_mil::text;
 use coremill_mlpackage::package;
 use coremill_session::{RunOptions, inputs};
 use coremill_tensor::{Buffer, DType};
+use coremill_verify as verify;
 use coremill_zip::{Archive, Writer};
 
 /// Sums that Core ML's CPU and the Neural Engine compute differently: 1024 + 0.25 − 1024.

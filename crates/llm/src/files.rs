@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use coremill_io::write_anew;
 use coremill_mil::model::Model;
-use coremill_mil::verify::verify;
 use coremill_session::SaveOptions;
+use coremill_verify::verify;
 use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Result, fail};

@@ -8,7 +8,7 @@ use coremill_llm::{
     BuildOptions, Bundle, Destination, ErrorKind, GenerateOptions, Generator, LanguageModel,
     Layout, Weights,
 };
-use coremill_mil::verify::check;
+use coremill_verify::check;
 use serde_json::{Value, json};
 
 const CONTEXT: usize = 32;

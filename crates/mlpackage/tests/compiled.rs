@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify::verify;
 use coremill_mlpackage::compiled::{self, ErrorKind, WriteOptions};
 use coremill_mlpackage::package;
 use coremill_mlpackage::package::weights::WeightFiles;
 use coremill_tensor::Buffer;
+use coremill_verify::verify;
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use coremill_mil::model::{Metadata, Model};
-use coremill_mil::verify;
 use coremill_mlpackage::{compiled, package};
 use coremill_tensor::Buffer;
+use coremill_verify as verify;
 
 const WIDTH: u64 = 64;
 

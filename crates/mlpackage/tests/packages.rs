@@ -13,10 +13,10 @@ use coremill_mil::ir::{Binding, ConstantData, OpId};
 use coremill_mil::model::{
     ExtraFile, FeatureType, ImageSizes, ManifestItem, Model, ShapeFlexibility,
 };
-use coremill_mil::verify::verify;
 use coremill_mlpackage::compiled;
 use coremill_mlpackage::package::{self, ErrorKind, TreeFile, VirtualDirectory, WriteOptions};
 use coremill_tensor::Buffer;
+use coremill_verify::verify;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages").join(name)

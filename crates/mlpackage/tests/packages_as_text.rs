@@ -10,10 +10,10 @@ use coremill_mil::ir::{OpId, Program, ValueId};
 use coremill_mil::model::{Metadata, Model, shapes};
 use coremill_mil::ops::OpKind;
 use coremill_mil::text::{self, Dialect, NoWeights, PrintOptions};
-use coremill_mil::verify::verify;
 use coremill_mlpackage::compiled::{self, WriteOptions};
 use coremill_mlpackage::package;
 use coremill_mlpackage::package::weights::WeightFiles;
+use coremill_verify::verify;
 
 fn packages() -> Vec<PathBuf> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");

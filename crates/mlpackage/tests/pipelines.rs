@@ -6,10 +6,10 @@ use coremill_mil::model::{
     ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType, describe,
 };
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify::verify;
 use coremill_mlpackage::compiled::{self, ErrorKind, WriteOptions};
 use coremill_mlpackage::package;
 use coremill_mlpackage::pipeline::{self, Pipeline, PipelineKind, Stage};
+use coremill_verify::verify;
 use serde_json::Value;
 
 const NAMES: [&str; 8] = [

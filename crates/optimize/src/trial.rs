@@ -8,11 +8,11 @@ use coremill_engine::{Array, FeatureSpec, Hooks, Numerics, Value};
 #[cfg(feature = "compiler")]
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
-use coremill_mil::verify::{Verified, verify};
 #[cfg(feature = "compiler")]
 use coremill_pt2::ExportedProgram;
 use coremill_pte as pte;
 use coremill_session::{Executable, RunOptions, inputs};
+use coremill_verify::{Verified, verify};
 
 use crate::error::Error;
 use crate::samples::Sample;

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify;
 use coremill_passes::{self as pass, AnalyzedFunction, Editor, KeepFp32, Magnitude};
+use coremill_verify as verify;
 
 const SEPARATOR: &str = "// becomes\n";
 

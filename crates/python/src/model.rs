@@ -10,8 +10,8 @@ use coremill::{OpenedModel, SaveOptions};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
 use coremill_mil::text::{self, Dialect, PrintOptions};
-use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_session::{RunOptions, Session as Running, inputs as by_name};
+use coremill_verify::{RenderOptions, Severity};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

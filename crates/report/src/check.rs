@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coremill::convert;
 use coremill_compiler::UnsupportedOp;
-use coremill_mil::verify::{self, Diagnostic};
+use coremill_verify::{self as verify, Diagnostic};
 
 use crate::Report;
 use crate::data::{Finding, Model, Place, Severity};

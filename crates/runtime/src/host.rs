@@ -8,11 +8,11 @@ use coremill_engine::{
 };
 use coremill_mil::ir::Dim;
 use coremill_mil::model::{FeatureType, ShapeFlexibility};
-use coremill_mil::verify::{self, verify};
 use coremill_mlpackage::{compiled, package};
 use coremill_pte::coreml::Payload;
 use coremill_pte::program::ScalarType;
 use coremill_tensor::{Buffer, DType};
+use coremill_verify::{self as verify, verify};
 use half::f16;
 
 use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};

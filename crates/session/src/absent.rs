@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coremill_coreml::availability;
-use coremill_mil::verify::Verified;
+use coremill_verify::Verified;
 
 use crate::backend::{Backend, Executable};
 use crate::error::{Error, Result};

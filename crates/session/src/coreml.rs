@@ -11,10 +11,10 @@ use coremill_coreml::{
 };
 use coremill_engine::{Array, ElementsView, Outputs, Value};
 use coremill_io::unknown_name;
-use coremill_mil::verify::Verified;
 use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_runtime::{Hooks, Span};
 use coremill_tensor::DType;
+use coremill_verify::Verified;
 
 use crate::FeatureSpec;
 use crate::backend::{

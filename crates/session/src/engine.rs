@@ -5,9 +5,9 @@ use std::sync::Arc;
 use coremill_engine::{Array, Engine, Input as Taken, Outputs, Session as Running, View};
 use coremill_kernels::recycle_vec;
 use coremill_mil::ir::Function;
-use coremill_mil::verify::Verified;
 use coremill_runtime::Hooks;
 use coremill_tensor::DType;
+use coremill_verify::Verified;
 
 use crate::FeatureSpec;
 use crate::backend::{

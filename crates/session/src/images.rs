@@ -8,7 +8,7 @@
 //! use coremill_session::{RunOptions, inputs};
 //!
 //! let model = coremill_mlpackage::package::read("Classifier.mlpackage".as_ref()).expect("a package");
-//! let verified = coremill_mil::verify::verify(&model).expect("a sound model");
+//! let verified = coremill_verify::verify(&model).expect("a sound model");
 //! let executable = coremill_session::load(&verified, &RunOptions::default())?;
 //! let mut session = executable.session(executable.default_function()?)?;
 //! let spec = session.inputs()[0].clone();

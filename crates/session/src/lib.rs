@@ -7,7 +7,8 @@
 //!
 //! ```
 //! use coremill_engine::Array;
-//! use coremill_mil::{model, text, verify};
+//! use coremill_mil::{model, text};
+//! use coremill_verify as verify;
 //! use coremill_session::{RunOptions, inputs};
 //! use coremill_tensor::DType;
 //!
@@ -64,7 +65,7 @@ pub mod images;
 
 use std::sync::Arc;
 
-use coremill_mil::verify::Verified;
+use coremill_verify::Verified;
 
 pub use backend::{Backend, Executable, Inputs, OutputSlices, Session, Signature, inputs};
 pub use coremill_engine::{Array, FeatureSpec, Limits, Outputs, Value};

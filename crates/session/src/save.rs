@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use coremill_mil::verify::Verified;
 use coremill_mlpackage::{compiled, package};
+use coremill_verify::Verified;
 
 use crate::error::{Error, Result};
 use crate::file_kind::FileKind;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_session::{Array, Executable, Outputs, RunOptions, inputs};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 fn load(source: &str) -> Arc<dyn Executable> {
     let program = text::parse(source, &text::NoWeights).expect("MIL");

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use coremill::arrays::read_npz;
 use coremill_engine::Array;
 use coremill_mil::model::Model;
-use coremill_mil::verify::verify;
 use coremill_mlpackage::package::{self, WriteOptions};
+use coremill_verify::verify;
 
 use crate::workspace::execute;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use coremill_bench_rlx::{TOKENS, WIDTH, graph, save, weights};
 use coremill_engine::{Array, Engine, Hooks, Input, LoadOptions};
 use coremill_graph::{DType, Device, Executable, Graph, Precision, Session};
-use coremill_mil::verify::verify;
+use coremill_verify::verify;
 
 /// The maximum time that a session may add to the engine's time.
 const BAR: Duration = Duration::from_micros(5);

@@ -9,8 +9,9 @@ use coremill_capi::error::*;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::*;
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_mlpackage::package;
+use coremill_verify as verify;
 
 #[path = "../../../../fuzz/src/payloads.rs"]
 mod payloads;

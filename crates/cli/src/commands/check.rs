@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use coremill::inspect::placement::{ComputePlan, ForecastOptions};
 use coremill::{Model, OpenedModel, Report, executorch};
 use coremill_device::Chip;
-use coremill_mil::verify::{JsonReport, RenderOptions, Severity};
+use coremill_verify::{JsonReport, RenderOptions, Severity};
 use serde::Serialize;
 
 use super::placement;

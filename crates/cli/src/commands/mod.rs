@@ -41,8 +41,8 @@ use coremill_compiler::Options;
 use coremill_mil::ir::Program;
 use coremill_mil::model::shapes;
 use coremill_mil::text::Dialect;
-use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_pt2::ExportedProgram;
+use coremill_verify::{RenderOptions, Severity};
 
 pub(crate) use crate::output::failure;
 use crate::output::{self, Failure, OutputPath};

@@ -4,7 +4,7 @@ use coremill::OpenedModel;
 use coremill::inspect::placement::{ComputePlan, ForecastOptions, forecast, recorded};
 use coremill_coreml::{ComputeUnits, Error, LoadOptions};
 use coremill_device::Chip;
-use coremill_mil::verify::{Code, RenderOptions, Severity};
+use coremill_verify::{Code, RenderOptions, Severity};
 
 use super::placement;
 use crate::output::{self, Failure, OutputPath};

@@ -3,12 +3,12 @@
 use coremill_compiler::{self as compiler, LowerOptions, Options, Precision};
 use coremill_engine::{Array, Numerics, Outputs, Value as EngineValue};
 use coremill_mil::model::Model;
-use coremill_mil::verify::{Verified, verify};
 use coremill_pt2::{Argument, ExportedProgram, Graph, Meta, ScalarType, Value};
 use coremill_pte as pte;
 use coremill_session::{
     ExactValue, ProgramExecutable, RunOptions, Session, inputs, load, load_program,
 };
+use coremill_verify::{Verified, verify};
 
 use coremill_inspect::compare::{ErrorMetrics, figures, figures_of_doubles};
 use coremill_optimize::sample_inputs;

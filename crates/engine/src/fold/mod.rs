@@ -4,12 +4,12 @@ mod moved;
 
 use coremill_mil::infer::{InferredValue, KnownElements};
 use coremill_mil::ir::{Constant, Function, Op, TensorType};
-use coremill_tensor::Buffer;
-
-use self::moved::moved;
 use coremill_reference::array::Array;
 use coremill_reference::error::Result;
 use coremill_reference::evaluate;
+use coremill_tensor::Buffer;
+
+use self::moved::moved;
 
 /// Maximum numbers of elements for folding at compile time.
 #[derive(Clone, Copy, Debug)]

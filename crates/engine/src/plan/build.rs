@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use coremill_mil::infer::{Analysis, analyze};
 use coremill_mil::ir::{Binding, BlockId, Dim, Op, OpId, Symbol, Type, ValueId};
 use coremill_mil::ops::OpKind;
+use coremill_reference::error::{Error, Result};
+use coremill_reference::ops;
 use coremill_tensor::DType;
 
 use super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, Slot, SlotId, SlotKind};
 use super::source::FunctionContext;
-use coremill_reference::error::{Error, Result};
-use coremill_reference::ops;
 
 /// A function's graph, and whether its shapes are known.
 pub(super) struct BuiltGraph {

@@ -8,13 +8,13 @@
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use coremill_mil::ir::{Binding, Function, Op, OpId, ValueId};
+use coremill_reference::error::Result;
 
 use super::constant::ConstantTensor;
 use super::graph::{NodeKind, Operand, Region};
 use super::kernel::CpuContext;
 use super::source::{ChangedConstants, Dependents, FunctionContext, Recompute};
 use super::{Plan, PlanKey};
-use coremill_reference::error::Result;
 
 /// Data of a kernel, derived from constants alone.
 pub(crate) struct Memoized<T>(Arc<CacheEntry<T>>);

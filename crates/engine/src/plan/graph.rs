@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use coremill_mil::ir::{OpId, ValueId};
 use coremill_mil::ops::{OpKind, OpRow};
+use coremill_reference::call::{Call, Results};
 use coremill_tensor::DType;
 
 use super::constant::ConstantTensor;
 use super::kernel::Kernel;
-use coremill_reference::call::{Call, Results};
 
 /// The nodes of a function for given input shapes.
 #[derive(Debug, Default)]

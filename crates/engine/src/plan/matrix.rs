@@ -7,6 +7,8 @@ use coremill_kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
 use coremill_kernels::stored::StoredPanels;
 use coremill_mil::ir::Definition;
 use coremill_mil::ops::OpKind;
+use coremill_reference::call::count_within;
+use coremill_reference::error::Result;
 use coremill_tensor::{Buffer, DType};
 
 use super::constant::ConstantTensor;
@@ -14,8 +16,6 @@ use super::kernel::CpuContext;
 use super::packed::{Matrix, OrderKey};
 use super::source::FunctionContext;
 use crate::weights::{WeightPanels, Weights};
-use coremill_reference::call::count_within;
-use coremill_reference::error::Result;
 
 /// Packing takes about as long as two runs. To spread the cost, a quarter of the matrices is packed
 /// in the second run, another in the third, and so on.

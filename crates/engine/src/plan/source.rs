@@ -3,11 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use coremill_kernels::Numerics;
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{
     Binding, Constant, ConstantData, Definition, Function, OpId, Type, ValueId,
 };
 use coremill_mil::ops::OpKind;
+use coremill_reference::arithmetic::Arithmetic;
+use coremill_reference::array::Array;
+use coremill_reference::call::{Call, count_within};
+use coremill_reference::device;
+use coremill_reference::error::{Error, Result};
+use coremill_reference::limits::Limits;
+use coremill_reference::ops;
 use coremill_tensor::DType;
 
 use super::constant::ConstantTensor;
@@ -16,14 +24,6 @@ use super::held::WeakMap;
 use super::kernel::CpuContext;
 use super::packed::PackedConstants;
 use crate::weights::Weights;
-use coremill_kernels::Numerics;
-use coremill_reference::arithmetic::Arithmetic;
-use coremill_reference::array::Array;
-use coremill_reference::call::{Call, count_within};
-use coremill_reference::device;
-use coremill_reference::error::{Error, Result};
-use coremill_reference::limits::Limits;
-use coremill_reference::ops;
 
 /// A function, with everything known about it independent of inputs.
 pub(crate) struct FunctionContext {

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use coremill_kernels::Numerics;
 use coremill_mil::ir::{Function, ValueId};
 use coremill_tensor::{Buffer, ByteSource, DType};
 use half::f16;
 
 use super::Weights;
-use coremill_kernels::Numerics;
 
 /// Number of elements that are expanded at a time.
 const CHUNK: usize = 1 << 14;

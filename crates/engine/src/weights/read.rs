@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coremill_kernels::Numerics;
 use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
@@ -9,7 +10,6 @@ use coremill_tensor::{Buffer, DType};
 use super::nested::NestedWeights;
 use super::parts::{Blocks, Mask, Numbers};
 use super::{Decode, Table, Weights};
-use coremill_kernels::Numerics;
 
 /// Maximum depth of nested operations. A 5-bit tensor of a GGUF file has depth 4.
 const MAX_DEPTH: usize = 6;

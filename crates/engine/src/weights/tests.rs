@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
 
+use coremill_kernels::Numerics;
 use coremill_kernels::Pool;
 use coremill_kernels::matmul::{Order, PanelSource};
 use coremill_kernels::stored::StoredPanels;
@@ -8,13 +9,12 @@ use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Binding, Constant, Function, Op, Type};
 use coremill_mil::ops::OpKind;
 use coremill_mil::text::{self, NoWeights};
+use coremill_reference::limits::Limits;
 use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType, packed};
 
 use super::*;
 use crate::plan::{CpuContext, FunctionContext, PlanKey, plan};
-use coremill_kernels::Numerics;
-use coremill_reference::limits::Limits;
 
 /// Functions of a family of test cases, by name.
 fn functions(family: &str) -> Vec<(String, Function)> {

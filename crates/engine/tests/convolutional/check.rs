@@ -1,8 +1,9 @@
 //! Runs a program with its plan and operation by operation.
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Value};
-use coremill_mil::{model, text, verify};
+use coremill_mil::{model, text};
 use coremill_tensor::DType;
+use coremill_verify as verify;
 
 /// A deterministic random number generator.
 struct Numbers(u64);

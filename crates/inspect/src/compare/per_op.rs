@@ -459,9 +459,10 @@ mod tests {
     use std::sync::Arc;
 
     use coremill_engine::Numerics;
-    use coremill_mil::{model, text, verify};
+    use coremill_mil::{model, text};
     use coremill_session::RunOptions;
     use coremill_tensor::DType;
+    use coremill_verify as verify;
 
     use super::*;
 

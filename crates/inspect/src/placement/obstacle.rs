@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use coremill_device::{Chip, Engine, Generation, Limit, SupportRow, Work, support};
-use coremill_mil::infer::{self, Analysis, InferredValue, KnownElements, Scalar};
+use coremill_mil::infer::{Analysis, InferredValue, KnownElements, Scalar};
 use coremill_mil::ir::{Binding, Dim, Function, Op, Type, ValueId};
 use coremill_mil::model::{FeatureType, ImageSizes, ShapeFlexibility, Signature};
 use coremill_mil::ops::OpKind;
@@ -385,11 +385,11 @@ impl Subject<'_> {
     /// The dimension that a product of matrices sums over.
     pub(super) fn contracted(&self) -> Option<u64> {
         let shape = |value| self.shape(value);
-        infer::contracted(self.context.analysis, self.op, self.kind, &shape)
+        coremill_verify::contracted(self.context.analysis, self.op, self.kind, &shape)
     }
 
     /// Arithmetic and memory traffic. Unknown sizes count as zero.
     pub(super) fn work(&self) -> Work {
-        infer::work(self.context.analysis, self.op, self.kind, &|value| self.shape(value))
+        coremill_verify::work(self.context.analysis, self.op, self.kind, &|value| self.shape(value))
     }
 }

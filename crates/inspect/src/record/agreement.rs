@@ -6,8 +6,8 @@ use coremill_coreml::ComputeUnits;
 use coremill_device::Chip;
 use coremill_engine::Numerics;
 use coremill_mil::model::Model;
-use coremill_mil::verify::{Verified, verify};
 use coremill_session::{RunOptions, inputs};
+use coremill_verify::{Verified, verify};
 
 use super::{Case, DeviceRecord, Record};
 use crate::compare::{ErrorMetrics, figures};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use coremill_coreml::{ComputeUnits, chip_info};
 use coremill_engine::{Array, FeatureSpec, Outputs};
 use coremill_mil::model::{FeatureType, ImageSizes, ShapeFlexibility};
-use coremill_mil::verify::Verified;
 use coremill_session::{Device, Executable, RunOptions, inputs, random};
+use coremill_verify::Verified;
 
 use super::{Case, DeviceRecord, FORMAT_VERSION, Machine, Record, RecordedModel, RecordedRun};
 use crate::error::{Error, ErrorKind};

@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 
 use coremill_engine::Array;
 use coremill_mil::model::Model;
-use coremill_mil::verify::Verified;
 use coremill_mlpackage::package;
 use coremill_tensor::Buffer;
+use coremill_verify::Verified;
 use serde::{Deserialize, Serialize};
 
 pub use agreement::{Agreement, Disagreement, NumericsAgreement, PlanAgreement, agreement};

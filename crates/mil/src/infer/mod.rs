@@ -16,7 +16,6 @@ mod loops;
 mod rules;
 mod shape;
 mod site;
-mod work;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -29,7 +28,6 @@ pub use folded::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use site::Operands;
 pub(crate) use site::{InferContext, Rule, refuse};
 pub use site::{InferError, InferredValue, normalize_axis};
-pub use work::{contracted, work};
 
 use crate::ir::{
     Binding, BlockId, Dim, Expr, Function, Op, OpId, Operator, Symbol, TensorType, Type, ValueId,

@@ -66,7 +66,7 @@ mod lex;
 mod listing;
 mod names;
 mod parse;
-pub(crate) mod pieces;
+pub mod pieces;
 mod print;
 mod types;
 mod values;

@@ -8,20 +8,21 @@ use super::names::unescape;
 /// Parts of an operation's text or of a function's header, as byte ranges without surrounding blanks and
 /// comments.
 #[derive(Debug, Default)]
-pub(crate) struct StatementParts<'t> {
+pub struct StatementParts<'t> {
     /// `type name`, before the operator.
-    pub(crate) outputs: Vec<Piece<'t>>,
+    pub outputs: Vec<Piece<'t>>,
     /// Text before the first parenthesis: the name of the operation, or the name of a function with its
     /// opset.
-    pub(crate) operator: Range<usize>,
+    pub operator: Range<usize>,
     /// Comma-separated text between the outermost parentheses and brackets.
-    pub(crate) arguments: Vec<Piece<'t>>,
+    pub arguments: Vec<Piece<'t>>,
 }
 
 /// A range of tokens in a statement.
 #[derive(Debug)]
-pub(crate) struct Piece<'t> {
-    pub(crate) range: Range<usize>,
+pub struct Piece<'t> {
+    /// The bytes of the tokens.
+    pub range: Range<usize>,
     first: Token<'t>,
     last: Token<'t>,
     /// The second token and its offset.
@@ -30,7 +31,7 @@ pub(crate) struct Piece<'t> {
 
 impl<'t> StatementParts<'t> {
     /// Splits a statement into its parts. If it is not a valid statement, finds as many parts as possible.
-    pub(crate) fn of(text: &'t str) -> StatementParts<'t> {
+    pub fn of(text: &'t str) -> StatementParts<'t> {
         let mut pieces = StatementParts::default();
         let mut open: Option<Piece<'t>> = None;
         let mut seen_operator = false;
@@ -87,12 +88,12 @@ impl<'t> StatementParts<'t> {
 
 impl Piece<'_> {
     /// Whether it binds this parameter or sets this attribute.
-    pub(crate) fn binds(&self, name: &str) -> bool {
+    pub fn binds(&self, name: &str) -> bool {
         matches!(self.second, Some((_, Token::Punctuation('=')))) && says(self.first, name)
     }
 
     /// Whether it declares a value with this name.
-    pub(crate) fn declares(&self, name: &str) -> bool {
+    pub fn declares(&self, name: &str) -> bool {
         says(self.last, name)
     }
 
@@ -114,7 +115,7 @@ fn says(token: Token<'_>, name: &str) -> bool {
 }
 
 /// Length of the tokens on the first line, without a trailing comment.
-pub(crate) fn first_line(text: &str) -> usize {
+pub fn first_line(text: &str) -> usize {
     let Some(newline) = text.find('\n') else { return text.len() };
     let mut lexer = Lexer::new(text);
     let mut end = 0;

@@ -20,7 +20,8 @@
 //!
 //! ```
 //! use coremill_mlpackage::compiled;
-//! use coremill_mil::{model::describe, text, verify::verify};
+//! use coremill_mil::{model::describe, text};
+//! use coremill_verify::verify;
 //!
 //! let source = "program(1.3) { func main<ios17>(tensor<fp32, [1, 4]> x) { \
 //!               tensor<fp32, [1, 4]> y = relu(x = x); } -> (y); }";

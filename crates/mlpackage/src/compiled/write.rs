@@ -13,7 +13,7 @@ use crate::package::{encode, manifest};
 use coremill_mil::ir::Weight;
 use coremill_mil::model::{Model, ModelDescription, shapes};
 use coremill_mil::text::{self, AddedAttributes, PrintOptions};
-use coremill_mil::verify::Verified;
+use coremill_verify::Verified;
 
 /// Options for writing a compiled model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

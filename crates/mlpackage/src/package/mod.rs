@@ -12,7 +12,8 @@
 //! inside other files. Unknown fields are preserved, or rejected with an error that names them.
 //!
 //! ```
-//! use coremill_mil::{model::describe, text, verify::verify};
+//! use coremill_mil::{model::describe, text};
+//! use coremill_verify::verify;
 //! use coremill_mlpackage::package;
 //!
 //! let source = r#"

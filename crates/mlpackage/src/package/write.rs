@@ -12,7 +12,7 @@ use super::weights::{self, Layout, WrittenFile};
 use super::{encode, manifest};
 use crate::pipeline::Pipeline;
 use coremill_mil::model::{Extra, ExtraFile, Model};
-use coremill_mil::verify::Verified;
+use coremill_verify::Verified;
 
 type Result<T> = std::result::Result<T, Error>;
 

@@ -16,7 +16,8 @@ use coremill_mil::ops::OpKind;
 /// Values whose names collide are prefixed with the name of their stage. The error is a message for users.
 ///
 /// ```
-/// use coremill_mil::{model::describe, text, verify::verify};
+/// use coremill_mil::{model::describe, text};
+/// use coremill_verify::verify;
 /// use coremill_mlpackage::pipeline::{self, Pipeline, Stage};
 ///
 /// let stage = |text: &str| -> Result<Stage, Box<dyn std::error::Error>> {

@@ -15,7 +15,7 @@ pub use link::link;
 
 use coremill_mil::ir::{Program, UnknownFields};
 use coremill_mil::model::{Extra, Model, ModelDescription};
-use coremill_mil::verify::{Report, Verified, verify};
+use coremill_verify::{Report, Verified, verify};
 
 /// A model that consists of stages.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Type};
 use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
-use coremill_mil::verify::verify;
 use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_tensor::{Buffer, DType};
+use coremill_verify::verify;
 
 /// Consecutive linear layers, each with a square matrix of fp16 weights.
 pub(crate) fn model(width: u64, weights: impl IntoIterator<Item = Buffer>) -> Model {

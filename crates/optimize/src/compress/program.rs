@@ -43,7 +43,7 @@ fn directory(delegated: &DelegatedModel, model: &Model) -> Result<ByteRope, Erro
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(format!("the model `{}`: {error}", delegated.name))
     };
-    let verified = coremill_mil::verify::verify(model).map_err(|report| {
+    let verified = coremill_verify::verify(model).map_err(|report| {
         let first = report.diagnostics.first().map(|diagnostic| diagnostic.message.clone());
         failed(&first.unwrap_or_default())
     })?;

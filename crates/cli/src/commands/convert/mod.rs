@@ -21,8 +21,8 @@ use coremill::precision::Output;
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options, Precision, States};
 use coremill_io::unsupported_extension;
 use coremill_mil::model::Metadata;
-use coremill_mil::verify::{RenderOptions, Severity, Verified};
 use coremill_pt2::ExportedProgram;
+use coremill_verify::{RenderOptions, Severity, Verified};
 
 use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;

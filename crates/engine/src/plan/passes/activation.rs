@@ -1,10 +1,10 @@
 use coremill_kernels::Activation;
 use coremill_mil::ops::OpKind;
+use coremill_reference::error::fail;
 
 use super::super::graph::{Graph, Node, Operand};
 use super::parameters::parameters;
 use crate::plan::FunctionContext;
-use coremill_reference::error::fail;
 
 /// The activation that an operation computes, and its input. `None` for other operations.
 pub(crate) fn activation<'n>(

@@ -10,8 +10,12 @@
 //! operation whose bool result is used outside keeps its reference kernel.
 
 use coremill_kernels::Activation;
+use coremill_kernels::Numerics;
 use coremill_kernels::map::{Binary, MapInput, MapProgram, MapValue, broadcast_strides, map};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::{ElementsView, View, int_range};
+use coremill_reference::error::{Result, fail};
+use coremill_reference::geometry::strides as dense_strides;
 use coremill_simd::math::Unary;
 use coremill_tensor::DType;
 
@@ -22,10 +26,6 @@ use super::parameters::parameters;
 use super::strided::{StridedSlice, strided};
 use super::{Editor, Work};
 use crate::plan::FunctionContext;
-use coremill_kernels::Numerics;
-use coremill_reference::array::{ElementsView, View, int_range};
-use coremill_reference::error::{Result, fail};
-use coremill_reference::geometry::strides as dense_strides;
 
 /// Maximum number of operations in a kernel. The tiles of a longer program would exceed the L1
 /// cache.

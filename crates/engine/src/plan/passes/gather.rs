@@ -8,6 +8,9 @@
 use std::sync::Arc;
 
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::{Error, Result, fail};
+use coremill_reference::ops::GatherAxis;
 
 use super::super::derived::Memoized;
 use super::super::graph::{Node, NodeKind, Region};
@@ -15,9 +18,6 @@ use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::weights::Weights;
-use coremill_reference::array::View;
-use coremill_reference::error::{Error, Result, fail};
-use coremill_reference::ops::GatherAxis;
 
 /// Replaces lookups in constant tables by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -9,9 +9,12 @@
 use std::sync::Arc;
 
 use coremill_kernels::Activation;
+use coremill_kernels::Numerics;
 use coremill_kernels::matmul::{Epilogue, Matrix, MatrixMut, Order, Residual, Rounding, multiply};
 use coremill_kernels::stored::{QuantizedMatrix, multiply_stored};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 use coremill_tensor::DType;
 
 use super::super::derived::Memoized;
@@ -22,9 +25,6 @@ use super::activation::activation;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::plan::{ConstantTensor, FunctionContext};
-use coremill_kernels::Numerics;
-use coremill_reference::array::View;
-use coremill_reference::error::Result;
 
 /// Replaces linear layers and products with constant matrices by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -22,10 +22,11 @@ mod states;
 mod strided;
 mod strided_copies;
 
+use coremill_reference::error::Result;
+
 use super::graph::{Graph, NodeKind, Region};
 use super::kernel::CpuContext;
 use crate::plan::FunctionContext;
-use coremill_reference::error::Result;
 
 pub(super) use editor::Editor;
 

@@ -19,6 +19,8 @@ use coremill_kernels::normalize::{
 };
 use coremill_kernels::reduce::{Reduction, reduce};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 use coremill_simd::math::round_to_fp16;
 use coremill_tensor::DType;
 
@@ -29,8 +31,6 @@ use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::plan::{ConstantTensor, FunctionContext};
-use coremill_reference::array::View;
-use coremill_reference::error::Result;
 
 /// Replaces the normalizations of a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

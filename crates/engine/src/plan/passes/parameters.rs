@@ -1,11 +1,12 @@
 use std::ops::Range;
 
-use super::super::graph::{Graph, Node, NodeKind, Operand};
-use crate::plan::FunctionContext;
 use coremill_reference::arithmetic::Arithmetic;
 use coremill_reference::array::{ElementsView, View};
 use coremill_reference::call::Call;
 use coremill_reference::error::Result;
+
+use super::super::graph::{Graph, Node, NodeKind, Operand};
+use crate::plan::FunctionContext;
 
 /// Reads the parameters of an operation that still uses its reference kernel, with defaults.
 /// Tensors computed at run time have their type and known shape, but no elements. Returns `None` if

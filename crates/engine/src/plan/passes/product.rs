@@ -7,6 +7,9 @@
 
 use coremill_kernels::matmul::{Batch, BatchMut, BatchShape, Epilogue, Rounding, multiply_batch};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
+use coremill_reference::geometry::broadcast;
 use coremill_tensor::DType;
 
 use super::super::graph::{Graph, Node, NodeKind, Region};
@@ -16,9 +19,6 @@ use super::parameters::parameters;
 use super::strided::{StridedSlice, StridedView, seen, strided};
 use super::{Editor, Work};
 use crate::plan::FunctionContext;
-use coremill_reference::array::View;
-use coremill_reference::error::Result;
-use coremill_reference::geometry::broadcast;
 
 /// Replaces the products of computed matrices in a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -11,6 +11,9 @@ use coremill_kernels::matmul::{
 };
 use coremill_kernels::recurrent::{Cell, Direction, RecurrentWeights, run_recurrent};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::call::Call;
+use coremill_reference::error::{Result, fail};
 use coremill_simd::math::round_to_fp16;
 use coremill_tensor::{Buffer, DType};
 
@@ -19,9 +22,6 @@ use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
-use coremill_reference::array::View;
-use coremill_reference::call::Call;
-use coremill_reference::error::{Result, fail};
 
 /// Replaces the recurrent layers of a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

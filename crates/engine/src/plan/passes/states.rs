@@ -7,10 +7,10 @@
 //! ```
 
 use coremill_mil::ops::OpKind;
+use coremill_reference::error::Result;
 
 use super::super::graph::{Node, NodeKind, ReferenceOp, Region};
 use super::{Editor, Work};
-use coremill_reference::error::Result;
 
 /// Replaces partial updates of states in a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -6,13 +6,13 @@
 //! ```
 
 use coremill_mil::ops::OpKind;
+use coremill_reference::error::fail;
+use coremill_reference::geometry::strides as dense_strides;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand};
 use super::Editor;
 use super::parameters::parameters;
 use crate::plan::FunctionContext;
-use coremill_reference::error::fail;
-use coremill_reference::geometry::strides as dense_strides;
 
 /// A float tensor as a strided view of a dense tensor.
 #[derive(Clone, Debug)]

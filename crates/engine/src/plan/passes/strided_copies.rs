@@ -8,6 +8,9 @@
 
 use coremill_kernels::layout::{self, copy_strided};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::{Result, fail};
+use coremill_reference::geometry::strides as dense_strides;
 use coremill_tensor::DType;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
@@ -16,9 +19,6 @@ use super::parameters::parameters;
 use super::strided::{StridedSlice, strided};
 use super::{Editor, Work};
 use crate::plan::FunctionContext;
-use coremill_reference::array::View;
-use coremill_reference::error::{Result, fail};
-use coremill_reference::geometry::strides as dense_strides;
 
 /// Replaces the operations of a region that move floats.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -9,6 +9,8 @@
 
 use coremill_kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, attend};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::{Result, fail};
 
 use super::super::super::graph::{Graph, Operand, SlotId};
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
@@ -17,8 +19,6 @@ use super::super::parameters::parameters;
 use super::super::strided::{StridedSlice, strided};
 use super::{Attention, four_axes};
 use crate::plan::FunctionContext;
-use coremill_reference::array::View;
-use coremill_reference::error::{Result, fail};
 
 /// Maximum number of queries that read keys and values in their stored layout. For more queries
 /// they are packed first.

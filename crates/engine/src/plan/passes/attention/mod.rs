@@ -17,6 +17,9 @@ mod grown;
 
 use coremill_kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Rounding, attend};
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::{Array, View};
+use coremill_reference::error::Result;
+use coremill_reference::geometry::{broadcast_strides, strides as dense_strides};
 use coremill_simd::math::round_to_fp16;
 use coremill_tensor::DType;
 
@@ -28,9 +31,6 @@ use super::parameters::parameters;
 use super::strided::{StridedSlice, seen, strided};
 use super::{Editor, Work};
 use crate::plan::{ConstantTensor, FunctionContext};
-use coremill_reference::array::{Array, View};
-use coremill_reference::error::Result;
-use coremill_reference::geometry::{broadcast_strides, strides as dense_strides};
 
 /// Fuses the attentions of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -2,11 +2,11 @@ use std::sync::Arc;
 
 use coremill_kernels::Activation;
 use coremill_kernels::matmul::{Epilogue, Matrix, Residual, Rounding};
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 use super::super::super::kernel::Cost;
 use super::super::linear::Bias;
-use coremill_reference::array::View;
-use coremill_reference::error::Result;
 
 /// The epilogue of a convolution: operations on the sums.
 pub(super) struct EpilogueSpec {

@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use coremill_kernels::depthwise::{Depthwise, convolve_depthwise};
 use coremill_kernels::matmul::{IndirectionTable, MatrixMut, PackedWeights, convolve};
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 use super::super::super::derived::Memoized;
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
@@ -10,8 +12,6 @@ use super::super::linear::bias;
 use super::Convolution;
 use super::finish::EpilogueSpec;
 use super::transposed::TransposedConvolution;
-use coremill_reference::array::View;
-use coremill_reference::error::Result;
 
 /// Creates kernels of convolutions. Equal windows share an indirection table.
 #[derive(Default)]

@@ -23,6 +23,8 @@ use std::sync::Arc;
 use coremill_kernels::Activation;
 use coremill_kernels::matmul::Rounding;
 use coremill_mil::ops::OpKind;
+use coremill_reference::error::fail;
+use coremill_reference::ops::{conv, window};
 use coremill_tensor::DType;
 
 pub(super) use kernel::Kernels;
@@ -32,8 +34,6 @@ use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::plan::{ConstantTensor, FunctionContext};
-use coremill_reference::error::fail;
-use coremill_reference::ops::{conv, window};
 
 /// A convolution or transposed convolution with constant weights, and its epilogue.
 ///

@@ -1,5 +1,7 @@
 use coremill_kernels::matmul::{Epilogue, Matrix, MatrixMut, PackedWeights, Rounding, multiply};
 use coremill_kernels::{Activation, activate};
+use coremill_reference::array::{View, round_floats};
+use coremill_reference::error::Result;
 use coremill_simd::Isa;
 use coremill_tensor::DType;
 
@@ -7,8 +9,6 @@ use super::super::super::derived::Memoized;
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::Convolution;
 use super::finish::EpilogueSpec;
-use coremill_reference::array::{View, round_floats};
-use coremill_reference::error::Result;
 
 /// A transposed convolution. A matrix product multiplies every input pixel by the weights of the
 /// whole window. Each output pixel then sums the products that overlap it.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use coremill_kernels::depthwise::pack_depthwise_weights;
 use coremill_kernels::matmul::{DenseSource, Order, PackedWeights, Precision, Window};
+use coremill_reference::error::Result;
 use coremill_tensor::{Buffer, DType};
 
 use super::super::super::kernel::CpuContext;
 use super::Convolution;
 use crate::plan::{ConstantTensor, FunctionContext};
-use coremill_reference::error::Result;
 
 /// Number of outputs in the narrowest tile of any instruction set. Small groups are merged up to
 /// this size, at no cost.

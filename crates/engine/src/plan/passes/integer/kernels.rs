@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use coremill_kernels::integer::{self, Multiple, Steps, Sum, Table, codes, codes_mut};
+use coremill_reference::array::View;
+use coremill_reference::error::Result;
 
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::numbers::{Affine, Bounds};
-use coremill_reference::array::View;
-use coremill_reference::error::Result;
 
 /// Implements a kernel from codes to codes, with its label and memory traffic in bytes.
 macro_rules! kernel {

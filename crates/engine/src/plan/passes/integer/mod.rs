@@ -28,9 +28,13 @@ mod several;
 use std::collections::HashMap;
 
 use coremill_kernels::Activation;
+use coremill_kernels::Numerics;
 use coremill_kernels::integer::{Steps, Sum, floats_for};
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
+use coremill_reference::arithmetic::Arithmetic;
+use coremill_reference::array::{Array, View};
+use coremill_reference::error::Result;
 use coremill_tensor::DType;
 
 use super::super::graph::{Node, NodeKind, Operand, Region, Slot, SlotId, SlotKind};
@@ -39,10 +43,6 @@ use super::activation::activation;
 use super::layout::{is_elementwise, max_pool_ranges, spatial_mean, to_first, to_last};
 use super::parameters::parameters;
 use super::{Editor, Work};
-use coremill_kernels::Numerics;
-use coremill_reference::arithmetic::Arithmetic;
-use coremill_reference::array::{Array, View};
-use coremill_reference::error::Result;
 
 use kernels::{Add, Dequantize, LookUp, Maximum, Mean, Permute, Quantize};
 use numbers::{Affine, Bounds};

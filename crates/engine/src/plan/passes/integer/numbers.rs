@@ -1,14 +1,14 @@
 //! Scales and zero points, and weights as integers.
 
 use coremill_kernels::matmul::Order;
+use coremill_reference::array::ElementsView;
+use coremill_reference::error::fail;
 
 use super::super::super::graph::Node;
 use super::super::Work;
 use super::super::parameters::parameters;
 use crate::plan::ConstantTensor;
 use crate::weights::Integers;
-use coremill_reference::array::ElementsView;
-use coremill_reference::error::fail;
 
 /// Represents floats as `scale · (code - zero)`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,6 +8,8 @@ use coremill_kernels::integer::{
 };
 use coremill_kernels::matmul::Order;
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::View;
+use coremill_reference::error::{Error, Result};
 
 use super::super::super::graph::{Node, Operand};
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
@@ -17,8 +19,6 @@ use super::QuantizedTensor;
 use super::numbers::{Affine, Bounds, integers};
 use crate::plan::ConstantTensor;
 use crate::weights::Integers;
-use coremill_reference::array::View;
-use coremill_reference::error::{Error, Result};
 
 /// Input of a product.
 #[derive(Clone, Copy)]

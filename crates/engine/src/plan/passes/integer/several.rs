@@ -3,6 +3,7 @@
 use coremill_kernels::integer::Multiple;
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
+use coremill_reference::error::fail;
 
 use super::super::super::graph::{Node, Operand, SlotId};
 use super::super::Editor;
@@ -10,7 +11,6 @@ use super::super::parameters::parameters;
 use super::kernels::{Join, Multiply};
 use super::numbers::{Affine, Bounds};
 use super::{Lowering, PendingValue, QuantizedTensor, ends_in_codes};
-use coremill_reference::error::fail;
 
 impl Lowering<'_, '_> {
     /// Recognizes a quantized elementwise product of two tensors of codes. The second may have one

@@ -1,12 +1,12 @@
 //! Kernels on channels-last images.
 
 use coremill_kernels::matmul::Rounding;
-use coremill_tensor::DType;
-
-use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use coremill_reference::array::{View, round_floats};
 use coremill_reference::error::Result;
 use coremill_reference::ops::image_resizing::Tap;
+use coremill_tensor::DType;
+
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 
 /// Resizes images along rows and columns.
 pub(super) struct Resize {

@@ -5,13 +5,13 @@ use coremill_kernels::matmul::Rounding;
 use coremill_kernels::pooling::{
     Pooling, PoolingExtents, WindowRange, global_average, pool_windows,
 };
-use coremill_simd::math::round_to_fp16;
-
-use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use coremill_reference::array::View;
 use coremill_reference::error::Result;
 use coremill_reference::ops::pool::reach;
 use coremill_reference::ops::window::Window;
+use coremill_simd::math::round_to_fp16;
+
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 
 /// Pooling over up to three axes.
 pub(super) struct Pools {

@@ -23,14 +23,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use coremill_mil::ir::OpId;
+use coremill_reference::array::Array;
+use coremill_reference::error::{Error, Result};
+use coremill_reference::geometry::{each_offset, strides};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, Slot, SlotId, SlotKind};
 use super::Work;
 use super::convolution::{Convolution, Kernels, absorb};
 use crate::plan::ConstantTensor;
-use coremill_reference::array::Array;
-use coremill_reference::error::{Error, Result};
-use coremill_reference::geometry::{each_offset, strides};
 
 pub(super) use permute::Permute;
 pub(super) use rules::{is_elementwise, max_pool_ranges, spatial_mean};

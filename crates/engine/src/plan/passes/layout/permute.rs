@@ -1,8 +1,8 @@
 use coremill_kernels::layout::permute;
-
-use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use coremill_reference::array::View;
 use coremill_reference::error::Result;
+
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 
 /// Permutes the axes of a tensor.
 pub(in super::super) struct Permute {

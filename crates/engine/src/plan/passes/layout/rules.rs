@@ -7,6 +7,11 @@ use coremill_kernels::matmul::Rounding;
 use coremill_kernels::pooling::Pooling;
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
+use coremill_reference::array::Array;
+use coremill_reference::error::{Result, fail};
+use coremill_reference::ops::image_resizing::{self, Tap};
+use coremill_reference::ops::pool::reach;
+use coremill_reference::ops::{self, window};
 use coremill_tensor::DType;
 
 use super::super::super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, SlotId};
@@ -22,11 +27,6 @@ use super::{
     FusedNodes, Layout, RegionBuilder, keeps_order, may_have_twin, permuted, to_first, to_last,
 };
 use crate::plan::ConstantTensor;
-use coremill_reference::array::Array;
-use coremill_reference::error::{Result, fail};
-use coremill_reference::ops::image_resizing::{self, Tap};
-use coremill_reference::ops::pool::reach;
-use coremill_reference::ops::{self, window};
 
 /// Channels-last implementation of an operation.
 enum Rule {

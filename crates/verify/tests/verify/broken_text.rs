@@ -2,8 +2,8 @@
 
 use coremill_mil::ir::{Binding, BlockId, Function, Op, OpId, Opset, Program, Type, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_mil::verify::{MAX_DIAGNOSTICS, RenderOptions, check_program};
 use coremill_tensor::DType;
+use coremill_verify::{MAX_DIAGNOSTICS, RenderOptions, check_program};
 
 fn program(function: Function) -> Program {
     Program { functions: vec![function], ..Program::default() }

@@ -17,14 +17,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use coremill_device::{Chip, Hazard};
+use coremill_mil::infer::{Analysis, KnownElements};
+use coremill_mil::ir::{Binding, Definition, Op, OpId, TensorType, ValueId};
+use coremill_mil::model::Signature;
+use coremill_mil::ops::OpKind;
 
 use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, FunctionContext, Location};
 use super::structure::Layout;
-use crate::infer::{Analysis, KnownElements};
-use crate::ir::{Binding, Definition, Op, OpId, TensorType, ValueId};
-use crate::model::Signature;
-use crate::ops::OpKind;
 
 /// A function with the data that the rules need.
 pub(super) struct Context<'p> {
@@ -299,7 +299,7 @@ impl<'p> Context<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::{CODES, Severity};
+    use crate::{CODES, Severity};
 
     #[test]
     fn every_warning_is_a_rule_here_or_an_oddity() {

@@ -3,8 +3,8 @@
 use coremill_device::{Chip, HAZARDS};
 use coremill_mil::ir::Type;
 use coremill_mil::model::Model;
-use coremill_mil::verify::{Code, check, check_on};
 use coremill_tensor::DType;
+use coremill_verify::{Code, check, check_on};
 
 use crate::cases::Case;
 use crate::hazards::one;

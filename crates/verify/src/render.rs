@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use coremill_io::{is_printable, printable, printable_line};
+use coremill_mil::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
+use coremill_mil::text::pieces::{Piece, StatementParts, first_line};
+use coremill_mil::text::{self, Listing, PrintOptions};
 
 use super::diagnostic::{Diagnostic, Location, Report};
 use super::severity::Severity;
-use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
-use crate::text::pieces::{Piece, StatementParts, first_line};
-use crate::text::{self, Listing, PrintOptions};
 
 /// Options for rendering a report.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use cases::Case;
 use coremill_device::Hazard;
-use coremill_mil::verify::{CODES, Severity, verify};
+use coremill_verify::{CODES, Severity, verify};
 
 fn all_cases() -> Vec<Case> {
     [program::cases(), description::cases(), hazards::cases(), chips::cases()].concat()

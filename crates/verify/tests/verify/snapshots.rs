@@ -9,7 +9,7 @@ use std::path::Path;
 
 use coremill_mil::model::describe;
 use coremill_mil::text::{self, Listing};
-use coremill_mil::verify::{RenderOptions, check, check_program};
+use coremill_verify::{RenderOptions, check, check_program};
 
 use crate::cases::{Zeros, parsed};
 

@@ -1,4 +1,4 @@
-//! Verification: reports everything that Core ML would reject or run badly.
+//! Diagnostics for everything that Core ML would reject or run badly.
 //!
 //! [`verify`] returns [`Verified`], a proof that the model is valid, which writers require. [`check`] returns
 //! all [`Diagnostic`]s, including warnings, in the order of the program. Passes, which have only a program,
@@ -8,7 +8,7 @@
 //! | file | checks |
 //! |---|---|
 //! | `structure` | ids, blocks, names, scopes, operators; an error stops the other checks of the function |
-//! | `types` | operations against [`infer`](crate::infer), declared against inferred types, ranks |
+//! | `types` | operations against [`infer`](coremill_mil::infer), declared against inferred types, ranks |
 //! | `values` | constants, attributes, weights |
 //! | `interface` | inputs, outputs and states of a function |
 //! | `description`, `features` | the model's description against its functions, versions |
@@ -28,6 +28,7 @@ mod severity;
 mod structure;
 mod types;
 mod values;
+mod work;
 
 use std::collections::HashSet;
 
@@ -42,10 +43,11 @@ use diagnostic::{Findings, FunctionContext};
 pub use json::{JSON_VERSION, JsonDiagnostic, JsonEvidence, JsonReport};
 pub use render::RenderOptions;
 pub use severity::Severity;
+pub use work::{contracted, work};
 
-use crate::infer::Analysis;
-use crate::ir::{Function, Opset, Program};
-use crate::model::Model;
+use coremill_mil::infer::Analysis;
+use coremill_mil::ir::{Function, Opset, Program};
+use coremill_mil::model::Model;
 
 /// A verified model. Only [`verify`] creates it.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
+use coremill_mil::ir::{Definition, Opset, Type, ValueId};
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::codes::Code;
 use super::diagnostic::{Findings, FunctionContext};
 use super::structure::Layout;
-use crate::ir::{Definition, Opset, Type, ValueId};
-use crate::ops::OpKind;
 
 pub(super) fn check(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     let function = at.function;

@@ -2,9 +2,9 @@
 
 use coremill_device::Work;
 
-use super::{Analysis, KnownElements, Scalar};
-use crate::ir::{Binding, Op, ValueId};
-use crate::ops::OpKind;
+use coremill_mil::infer::{Analysis, KnownElements, Scalar};
+use coremill_mil::ir::{Binding, Op, ValueId};
+use coremill_mil::ops::OpKind;
 
 /// Operands that hold data, not the shapes and axes that describe it.
 const DATA: [&str; 13] = [

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
+use coremill_mil::infer::Scalar;
+use coremill_mil::ir::{Binding, Constant};
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use half::f16;
 
 use super::numerics::searched;
 use super::placement::computes;
 use super::{Context, Finding, Subject};
-use crate::infer::Scalar;
-use crate::ir::{Binding, Constant};
-use crate::ops::OpKind;
 
 /// The Neural Engine's sums of products are infinite from this magnitude on.
 const SUM_LIMIT: f64 = 32_768.0;

@@ -6,8 +6,8 @@ use coremill_mil::ir::{
 };
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
-use coremill_mil::verify::Code;
 use coremill_tensor::DType;
+use coremill_verify::Code;
 
 use crate::cases::{Case, main, model, relu, undescribed};
 

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use coremill_mil::text;
-use coremill_mil::verify::{check, check_program};
 use coremill_mlpackage::package::{self, ErrorKind};
+use coremill_verify::{check, check_program};
 
 use crate::cases::Zeros;
 

@@ -1,14 +1,15 @@
 //! Operations that single chips run on other engines, or compute incorrectly.
 
 use coremill_device::{Chip, END_MS, Limit, SEGMENT_MS, SupportRow, cost_class, costs};
+use coremill_mil::infer::Scalar;
+use coremill_mil::ir::{ConstantData, Type, ValueId};
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::super::diagnostic::Location;
 use super::placement::computes;
 use super::{Context, Finding, Subject};
-use crate::infer::{self, Scalar};
-use crate::ir::{ConstantData, Type, ValueId};
-use crate::ops::OpKind;
+use crate::work::work;
 
 /// The Neural Engines of the chips for which a condition holds; `None` if there are none.
 fn engines_with(context: &Context<'_>, holds: impl Fn(&Chip) -> bool) -> Option<String> {
@@ -187,7 +188,7 @@ fn saved_milliseconds(context: &Context<'_>) -> Option<f64> {
             return None;
         }
         let (row, work) =
-            (costs(cost_class(kind.name())), infer::work(context.analysis, op, kind, &shape));
+            (costs(cost_class(kind.name())), work(context.analysis, op, kind, &shape));
         saved += (row.cpu.milliseconds(work) - row.neural_engine.milliseconds(work)).max(0.0);
         computes = true;
     }

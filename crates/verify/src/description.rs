@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use coremill_mil::ir::{Function, Opset, Type, ValueId};
+use coremill_mil::model::{FeatureDescription, FeatureType, KeyType, Model, Signature};
+use coremill_mil::ops::OpKind;
+
 use super::codes::Code;
 use super::diagnostic::{FeatureRole, Findings, FunctionContext, Location};
 use super::features::{self, Bound};
-use crate::ir::{Function, Opset, Type, ValueId};
-use crate::model::{FeatureDescription, FeatureType, KeyType, Model, Signature};
-use crate::ops::OpKind;
 
 pub(super) fn check(model: &Model, findings: &mut Findings) {
     versions(model, findings);
@@ -190,7 +191,7 @@ struct Classes {
 impl Classes {
     /// Finds the first `classify` whose label is an output.
     fn of(at: FunctionContext<'_>, outputs: &[ValueId]) -> Option<Classes> {
-        use crate::ir::Definition;
+        use coremill_mil::ir::Definition;
         let function = at.function;
         outputs.iter().find_map(|&output| {
             let Definition::Output(op, _) = function.value(output).definition else { return None };

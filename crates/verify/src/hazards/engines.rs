@@ -1,11 +1,11 @@
 //! Operations that an engine rejects or computes incorrectly.
 
+use coremill_mil::infer::Scalar;
+use coremill_mil::ir::{Dim, Opset};
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::{Context, Finding, Subject};
-use crate::infer::Scalar;
-use crate::ir::{Dim, Opset};
-use crate::ops::OpKind;
 
 pub(super) fn negative_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let indexes = matches!(

@@ -1,9 +1,10 @@
 //! Upper bounds of magnitudes, from the operations that compute a value.
 
+use coremill_mil::infer::Scalar;
+use coremill_mil::ir::Binding;
+use coremill_mil::ops::OpKind;
+
 use super::{Context, Subject};
-use crate::infer::Scalar;
-use crate::ir::Binding;
-use crate::ops::OpKind;
 
 /// Maximum number of operations that are followed from a value to its sources.
 const MAX_DEPTH: usize = 8;

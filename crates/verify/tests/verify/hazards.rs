@@ -2,8 +2,8 @@
 
 use coremill_mil::ir::{Constant, ConstantData};
 use coremill_mil::model::Model;
-use coremill_mil::verify::{Code, check};
 use coremill_tensor::DType;
+use coremill_verify::{Code, check};
 
 use crate::cases::{Case, main, model, relu, undescribed};
 
@@ -348,6 +348,6 @@ fn undescribed_program(model: Model) -> Model {
 fn an_open_dimension_without_description_is_open() {
     let text =
         main("ios17", "tensor<fp16, [?, 4]> x", "tensor<fp16, [?, 4]> y = relu(x = x);", "y");
-    let report = coremill_mil::verify::check_program(&undescribed(&text).program);
+    let report = coremill_verify::check_program(&undescribed(&text).program);
     assert!(report.to_string().contains("dimension 0 is open"), "{report}");
 }

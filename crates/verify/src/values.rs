@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use coremill_mil::ir::{
+    Attributes, Binding, Constant, ConstantData, Dim, Op, Program, Type, Weight,
+};
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::codes::Code;
 use super::diagnostic::{Findings, FunctionContext, Location};
 use super::structure::Layout;
-use crate::ir::{Attributes, Binding, Constant, ConstantData, Dim, Op, Program, Type, Weight};
-use crate::ops::OpKind;
 
 /// Attributes that Core ML's own tools add to operations: the name, the intended engines, and the notes of
 /// `analytics.mil` including the opset of an operation.

@@ -1,13 +1,13 @@
 //! Operations that leave the Neural Engine, or are needlessly expensive.
 
+use coremill_mil::infer::Scalar;
+use coremill_mil::ir::{ConstantData, Dim, Type};
+use coremill_mil::model::{FeatureType, ImageSizes, ShapeFlexibility, SizeRange};
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::super::diagnostic::Location;
 use super::{Context, Finding, Subject};
-use crate::infer::Scalar;
-use crate::ir::{ConstantData, Dim, Type};
-use crate::model::{FeatureType, ImageSizes, ShapeFlexibility, SizeRange};
-use crate::ops::OpKind;
 
 pub(super) fn ranged_dimension(context: &Context<'_>) -> Vec<(Location, String)> {
     let function = context.at.function;

@@ -1,10 +1,11 @@
 //! Checks that operations support their arguments, and that declared types match inferred types.
 
+use coremill_mil::infer::{Analysis, analyze};
+use coremill_mil::ir::{Binding, Definition, OpId, Type, ValueId};
+
 use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, FunctionContext};
 use super::structure::Layout;
-use crate::infer::{Analysis, analyze};
-use crate::ir::{Binding, Definition, OpId, Type, ValueId};
 
 /// Maximum rank of a tensor.
 const MAX_RANK: usize = 5;

@@ -1,12 +1,12 @@
 //! Numbers outside the range of `fp16`.
 
+use coremill_mil::infer::Scalar;
+use coremill_mil::ir::{Binding, Constant, TensorType};
+use coremill_mil::ops::{DefaultValue, OpKind};
 use coremill_tensor::{Buffer, DType};
 use half::f16;
 
 use super::{Context, Finding, Subject};
-use crate::infer::Scalar;
-use crate::ir::{Binding, Constant, TensorType};
-use crate::ops::{DefaultValue, OpKind};
 
 /// Maximum size of a searched constant in bytes, so that whole weight files are not read. These rules target
 /// masks, which are smaller.

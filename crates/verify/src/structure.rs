@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use coremill_mil::infer::MAX_BLOCK_DEPTH;
+use coremill_mil::ir::{Binding, BlockId, Definition, Function, OpId, Operator, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_mil::text::is_plain;
+
 use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, FunctionContext};
-use crate::infer::MAX_BLOCK_DEPTH;
-use crate::ir::{Binding, BlockId, Definition, Function, OpId, Operator, ValueId};
-use crate::ops::OpKind;
-use crate::text::is_plain;
 
 /// The blocks and operations of a function with valid ids, whose blocks form a tree and contain each
 /// operation once.

@@ -4,7 +4,7 @@ use coremill_mil::model::{
     ArrayDataType, ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType,
     FunctionDescription, ImageSize, ImageSizes, ImageType, Model, ShapeFlexibility, SizeRange,
 };
-use coremill_mil::verify::{Code, RenderOptions, check};
+use coremill_verify::{Code, RenderOptions, check};
 
 use crate::cases::{Case, main, model, relu, undescribed};
 

@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 
+use coremill_mil::ir::{Dim, Opset, TensorType, ValueId};
+use coremill_mil::model::{
+    ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
+    ShapeFlexibility, SizeRange,
+};
 use coremill_tensor::DType;
 
 use super::codes::Code;
 use super::diagnostic::{FeatureRole, Findings, FunctionContext, Location};
-use crate::ir::{Dim, Opset, TensorType, ValueId};
-use crate::model::{
-    ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
-    ShapeFlexibility, SizeRange,
-};
 
 /// A feature and the value with the same name.
 pub(super) struct Bound<'p> {

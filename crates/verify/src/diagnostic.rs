@@ -1,9 +1,10 @@
 use std::cmp::Reverse;
 use std::fmt;
 
+use coremill_mil::ir::{Definition, Function, Op, OpId, Opset, ValueId};
+
 use super::codes::Code;
 use super::severity::Severity;
-use crate::ir::{Definition, Function, Op, OpId, Opset, ValueId};
 
 /// An error or a warning about a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub enum FeatureRole {
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionPlace {
-    /// Index in [`Program::functions`](crate::ir::Program::functions).
+    /// Index in [`Program::functions`](coremill_mil::ir::Program::functions).
     pub index: usize,
     /// The name.
     pub name: String,

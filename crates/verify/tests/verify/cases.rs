@@ -4,8 +4,8 @@ use coremill_device::Chip;
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::{Model, describe};
 use coremill_mil::text::{self, Weights};
-use coremill_mil::verify::{Code, Report, check, check_on};
 use coremill_tensor::Buffer;
+use coremill_verify::{Code, Report, check, check_on};
 
 /// A rule, a model that violates it, and a similar model that does not.
 #[derive(Clone)]
