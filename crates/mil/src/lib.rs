@@ -9,7 +9,7 @@
 //!     } -> (y);
 //! }";
 //! let program = text::parse(text, &text::NoWeights).expect("it is MIL");
-//! assert_eq!(program.functions["main"].inputs.len(), 1);
+//! assert_eq!(program.functions[0].name, "main");
 //! ```
 //!
 //! | module | contents |
