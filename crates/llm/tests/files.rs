@@ -10,6 +10,7 @@ use coremill_llm::{
     BuildOptions, Bundle, ErrorKind, FinishReason, GenerateOptions, Generator, LanguageModel,
     Message, Weights, check_companions, write_companions,
 };
+use serde_json::json;
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files/tiny")
@@ -98,6 +99,67 @@ fn common_prefixes_are_read_once() {
     }
     // The last token of a text is read again, because its logits are not kept.
     assert_eq!(kept, [0, 3, 4, 0]);
+}
+
+/// A small model with a recurrent layer.
+fn recurrent(folder: &Path) -> LanguageModel {
+    let config = json!({
+        "model_type": "mamba", "vocab_size": 16, "hidden_size": 8, "state_size": 4, "num_hidden_layers": 1, "expand": 2,
+        "intermediate_size": 16, "conv_kernel": 4, "time_step_rank": 2, "use_conv_bias": true, "use_bias": false,
+        "layer_norm_epsilon": 1e-5, "hidden_act": "silu", "tie_word_embeddings": true,
+    });
+    fs::write(folder.join("config.json"), config.to_string()).expect("written");
+    let tensors: [(&str, &[usize]); 12] = [
+        ("embeddings.weight", &[16, 8]),
+        ("norm_f.weight", &[8]),
+        ("layers.0.norm.weight", &[8]),
+        ("layers.0.mixer.in_proj.weight", &[32, 8]),
+        ("layers.0.mixer.conv1d.weight", &[16, 1, 4]),
+        ("layers.0.mixer.conv1d.bias", &[16]),
+        ("layers.0.mixer.x_proj.weight", &[10, 16]),
+        ("layers.0.mixer.dt_proj.weight", &[16, 2]),
+        ("layers.0.mixer.dt_proj.bias", &[16]),
+        ("layers.0.mixer.A_log", &[16, 4]),
+        ("layers.0.mixer.D", &[16]),
+        ("layers.0.mixer.out_proj.weight", &[8, 16]),
+    ];
+    let (mut header, mut data) = (json!({}), Vec::new());
+    let mut random = 1u32;
+    for (name, shape) in tensors {
+        let start = data.len();
+        for _ in 0..shape.iter().product() {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            data.extend((random as f32 / u32::MAX as f32 * 2.0 - 1.0).to_le_bytes());
+        }
+        header[format!("backbone.{name}")] =
+            json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, data.len()] });
+    }
+    let header = header.to_string().into_bytes();
+    let parts = [&(header.len() as u64).to_le_bytes()[..], &header, &data];
+    fs::write(folder.join("model.safetensors"), parts.concat()).expect("written");
+    LanguageModel::open(folder).expect("opens")
+}
+
+/// A recurrent state holds all tokens: it can go on, but not back.
+#[test]
+fn recurrent_models_read_a_changed_text_again() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let mut generator = generator(&recurrent(scratch.path()), 1);
+    let texts = [&[3, 5, 4, 9][..], &[3, 5, 4, 9, 6, 2], &[3, 5, 4, 8, 7]];
+    let expected = texts.map(|ids| {
+        generator.reset();
+        generator.read(ids).expect("runs")
+    });
+    generator.reset();
+    let mut kept = Vec::new();
+    for (text, expected) in texts.iter().zip(&expected) {
+        kept.push(generator.keep_prefix(text));
+        let found = generator.read(&text[kept[kept.len() - 1]..]).expect("runs");
+        let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-5, "{text:?}: {most}");
+    }
+    assert_eq!(kept, [0, 4, 0]);
+    assert_ne!(expected[0], expected[2]);
 }
 
 #[test]
