@@ -403,7 +403,6 @@ def test_weights_are_compressed_as_coremltools_does(kind: str) -> None:
 MISSING = {
     "ct.models.neural_network": "convert the torch model to an ML Program",
     "ct.converters.mil": "describe the model in torch",
-    "ct.models.utils.bisect_model": "coremill compare --per-op",
     "ct.optimize.torch": "export the module",
 }
 
