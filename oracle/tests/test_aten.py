@@ -13,7 +13,7 @@ from oracle.aten import FAMILIES
 from oracle.aten.case import Case
 from oracle.aten.judge import faults
 from oracle.aten.make import all_cases, family_cases, make
-from oracle.conftest import ROOT
+from oracle.support.cargo import ROOT
 from oracle.support.sampling import every, sampled
 
 #: Target, precision, and the step of the sample of cases.

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from oracle.checkers.conversion import judge
-from oracle.conftest import ROOT, TARGET, Command
+from oracle.conftest import Command
+from oracle.support.cargo import ROOT, TARGET
 from oracle.zoo.exports.table import ROWS, everyday
 
 #: Target and precision.

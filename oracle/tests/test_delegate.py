@@ -22,10 +22,11 @@ from executorch.runtime import Runtime as Peer
 
 from oracle.checkers.lowering import BOUND
 from oracle.checkers.stock_programs import Program, in_app
-from oracle.conftest import ROOT, Command
+from oracle.conftest import Command
 from oracle.corpora.delegated import Counter, Network
 from oracle.corpora.lowered_programs import ROWS, Apply, Row, export
 from oracle.support import stock, stock_app
+from oracle.support.cargo import ROOT
 from oracle.support.distance import within
 from oracle.support.served import Runtime
 from oracle.zoo import shims  # noqa: F401

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from oracle.aten import table
-from oracle.conftest import ROOT
 from oracle.conftest import run as run_command
 from oracle.dumps import benchmarks, commands, python_api
+from oracle.support.cargo import ROOT
 
 #: Other commands in blocks, which are not run here.
 OTHERS = {

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from oracle.checkers import device
-from oracle.conftest import ROOT, Command
+from oracle.conftest import Command
+from oracle.support.cargo import ROOT
 from oracle.tests.test_engine_models import error, run
 
 PITCHES = 360

@@ -8,7 +8,8 @@ import pytest
 
 import coremill
 from coremill import llm
-from oracle.conftest import ROOT, Command
+from oracle.conftest import Command
+from oracle.support.cargo import ROOT
 
 TINY = ROOT / "crates/cli/tests/files/tiny"
 TEXT = (TINY / "text.txt").read_text()

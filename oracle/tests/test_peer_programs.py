@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oracle.checkers.peer_programs import judge
-from oracle.conftest import ROOT, TARGET
+from oracle.support.cargo import ROOT, TARGET
 from oracle.support.served import Runtime
 
 #: The programs of `oracle.corpora.delegated`, with the maximum error relative to eager torch.

@@ -12,7 +12,7 @@ import pytest
 
 from oracle.aten import FAMILIES, kernels, portable
 from oracle.aten.make import family_cases, make
-from oracle.conftest import ROOT, TARGET
+from oracle.support.cargo import ROOT, TARGET
 from oracle.support.sampling import every
 
 #: Every change runs one of `SHARE` cases; `python -m oracle.aten.portable` and `.kernels` run all cases in a folder.

@@ -17,7 +17,7 @@ from torch.export import Dim
 from torch.utils import _pytree
 
 from oracle.checkers.interpret import Interpreter, flat_inputs
-from oracle.conftest import ROOT, TARGET
+from oracle.support.cargo import ROOT, TARGET
 from oracle.support.distance import within
 
 T = torch.randn

@@ -12,8 +12,8 @@ from executorch import exir
 from torch import nn
 from torch.export import Dim
 
-from oracle.conftest import ROOT
 from oracle.dumps.exported import describe
+from oracle.support.cargo import ROOT
 from oracle.zoo.exports.entry import Function
 
 ARCHIVES = ROOT / "crates/pt2/tests/archives"

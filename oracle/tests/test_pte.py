@@ -24,7 +24,8 @@ from executorch.runtime import Runtime, Verification
 from torch import nn
 from torch.export import Dim
 
-from oracle.conftest import ROOT, Command
+from oracle.conftest import Command
+from oracle.support.cargo import ROOT
 from oracle.support.distance import within
 
 

@@ -15,7 +15,8 @@ import torch
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from oracle.conftest import ROOT, TARGET, Command
+from oracle.conftest import Command
+from oracle.support.cargo import ROOT, TARGET
 from oracle.support.sampling import ALL
 
 #: Names of the browser's executable. `COREMILL_CHROMIUM` is another path.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.conftest import ROOT
+from oracle.support.cargo import ROOT
 from oracle.support.distance import within
 from oracle.support.served import Runtime
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oracle.conftest import ROOT
 from oracle.dumps import prose
+from oracle.support.cargo import ROOT
 
 
 def lint(*paths: object) -> str:

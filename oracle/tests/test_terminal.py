@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from oracle.conftest import ROOT
 from oracle.dumps.commands import binary
+from oracle.support.cargo import ROOT
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 #: The commands; `{net}` is the name of a network.

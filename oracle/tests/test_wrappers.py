@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.conftest import ROOT
+from oracle.support.cargo import ROOT
 
 transformers = pytest.importorskip("transformers")
 
