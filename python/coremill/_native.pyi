@@ -16,6 +16,8 @@ __all__ = [
     "lower",
     "load",
     "merge",
+    "split",
+    "save_pipeline",
     "figures",
     "per_op",
     "compress",
