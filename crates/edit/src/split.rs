@@ -133,7 +133,7 @@ impl Steps {
         let cut = (sizes.iter().enumerate()).min_by_key(|(_, held)| (2 * **held).abs_diff(size));
         match cut {
             Some((step, _)) => vec![0..step + 1, step + 1..self.len()],
-            None => vec![0..self.len()],
+            None => std::iter::once(0..self.len()).collect(),
         }
     }
 
