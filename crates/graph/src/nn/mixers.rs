@@ -38,6 +38,21 @@ pub struct MixerCache<'g> {
 }
 
 impl<'g> MixerCache<'g> {
+    /// The states `NAME.window` and `NAME.memory`.
+    #[track_caller]
+    fn states<const W: usize, const M: usize>(
+        graph: &'g Graph,
+        name: &str,
+        window: [usize; W],
+        memory: [usize; M],
+    ) -> Self {
+        MixerCache {
+            window: graph.state(&below(name, "window"), window),
+            memory: graph.state(&below(name, "memory"), memory),
+            block: SequenceBlock::new(),
+        }
+    }
+
     /// Describes the block of positions that is read.
     pub fn of_block(mut self, block: SequenceBlock<'g>) -> Self {
         self.block = block;
@@ -268,12 +283,8 @@ impl Mamba {
     /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
-        MixerCache {
-            window: graph
-                .state(&below(name, "window"), [batch, self.inner, self.taps.saturating_sub(1)]),
-            memory: graph.state(&below(name, "memory"), [batch, self.inner, self.state]),
-            block: SequenceBlock::new(),
-        }
+        let window = [batch, self.inner, self.taps.saturating_sub(1)];
+        MixerCache::states(graph, name, window, [batch, self.inner, self.state])
     }
 
     /// Applies the mixer to `[batch, positions, width]`, continuing from the cache.
@@ -379,12 +390,7 @@ impl Mamba2 {
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
         let window = [batch, self.channels(), self.taps.saturating_sub(1)];
-        let memory = [batch, self.heads, self.head, self.state];
-        MixerCache {
-            window: graph.state(&below(name, "window"), window),
-            memory: graph.state(&below(name, "memory"), memory),
-            block: SequenceBlock::new(),
-        }
+        MixerCache::states(graph, name, window, [batch, self.heads, self.head, self.state])
     }
 
     /// Applies the mixer to `[batch, positions, width]`, continuing from the cache.
@@ -474,15 +480,8 @@ impl GatedDeltaNet {
     /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
-        let memory = [batch, self.value_heads, self.key, self.value];
-        MixerCache {
-            window: graph.state(
-                &below(name, "window"),
-                [batch, self.channels(), self.taps.saturating_sub(1)],
-            ),
-            memory: graph.state(&below(name, "memory"), memory),
-            block: SequenceBlock::new(),
-        }
+        let window = [batch, self.channels(), self.taps.saturating_sub(1)];
+        MixerCache::states(graph, name, window, [batch, self.value_heads, self.key, self.value])
     }
 
     /// Applies the net to `[batch, positions, width]`, continuing from the cache.
