@@ -79,16 +79,16 @@ fn generation_ends_where_it_must() {
     );
 }
 
-#[test]
-fn common_prefixes_are_read_once() {
-    let model = LanguageModel::open(tiny()).expect("opens");
-    let mut generator = generator(&model, 4);
-    let mut fresh = |ids: &[u32]| {
+/// Reads texts after each other with the prefixes that they share. Asserts that each has the logits that it has without the
+/// others. Returns these logits, and the lengths of the prefixes that were kept.
+fn shared_prefixes<const N: usize>(
+    generator: &mut Generator,
+    texts: [&[u32]; N],
+) -> ([Vec<f32>; N], Vec<usize>) {
+    let expected = texts.map(|ids| {
         generator.reset();
         generator.read(ids).expect("runs")
-    };
-    let texts = [&[3, 5, 4, 9, 7, 6][..], &[3, 5, 4, 8, 7], &[3, 5, 4, 8, 7], &[9, 3]];
-    let expected = texts.map(&mut fresh);
+    });
     generator.reset();
     let mut kept = Vec::new();
     for (text, expected) in texts.iter().zip(&expected) {
@@ -97,6 +97,14 @@ fn common_prefixes_are_read_once() {
         let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(most < 1e-5, "{text:?}: {most}");
     }
+    (expected, kept)
+}
+
+#[test]
+fn common_prefixes_are_read_once() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let texts = [&[3, 5, 4, 9, 7, 6][..], &[3, 5, 4, 8, 7], &[3, 5, 4, 8, 7], &[9, 3]];
+    let (_, kept) = shared_prefixes(&mut generator(&model, 4), texts);
     // The last token of a text is read again, because its logits are not kept.
     assert_eq!(kept, [0, 3, 4, 0]);
 }
@@ -144,20 +152,9 @@ fn recurrent(folder: &Path) -> LanguageModel {
 #[test]
 fn recurrent_models_read_a_changed_text_again() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let mut generator = generator(&recurrent(scratch.path()), 1);
     let texts = [&[3, 5, 4, 9][..], &[3, 5, 4, 9, 6, 2], &[3, 5, 4, 8, 7]];
-    let expected = texts.map(|ids| {
-        generator.reset();
-        generator.read(ids).expect("runs")
-    });
-    generator.reset();
-    let mut kept = Vec::new();
-    for (text, expected) in texts.iter().zip(&expected) {
-        kept.push(generator.keep_prefix(text));
-        let found = generator.read(&text[kept[kept.len() - 1]..]).expect("runs");
-        let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(most < 1e-5, "{text:?}: {most}");
-    }
+    let mut generator = generator(&recurrent(scratch.path()), 1);
+    let (expected, kept) = shared_prefixes(&mut generator, texts);
     assert_eq!(kept, [0, 4, 0]);
     assert_ne!(expected[0], expected[2]);
 }
