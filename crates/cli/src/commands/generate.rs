@@ -1,7 +1,9 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use coremill::llm::{BuildOptions, Bundle, GenerateOptions, Message, Sampling, Tokenizer};
+use coremill::llm::{
+    BuildOptions, Bundle, GenerateOptions, Generator, Message, Sampling, Tokenizer,
+};
 use serde::Serialize;
 
 use super::llm::USUAL_CONTEXT;
@@ -56,6 +58,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
     seed: u64,
 
+    #[command(flatten)]
+    generator: GeneratorArgs,
+    /// Print times and speeds on standard error
+    #[arg(long)]
+    timings: bool,
+    /// Print text, tokens and times as JSON, when all is done
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where and how a language model runs.
+#[derive(clap::Args)]
+pub(super) struct GeneratorArgs {
     /// Positions of the cache, for files of weights [default: the model's longest sequence, at most 2048]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -65,12 +80,18 @@ pub(crate) struct Args {
     /// Threads of the host; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
-    /// Print times and speeds on standard error
-    #[arg(long)]
-    timings: bool,
-    /// Print text, tokens and times as JSON, when all is done
-    #[arg(long)]
-    json: bool,
+}
+
+impl GeneratorArgs {
+    /// The model, compiled and planned.
+    pub(super) fn load(&self, bundle: &Bundle) -> Result<Generator, Failure> {
+        let build = build_options(bundle, self.context);
+        let mut generator = bundle
+            .generator(self.device.into(), self.threads, &build)
+            .map_err(|error| super::failure(&error))?;
+        generator.prepare().map_err(|error| super::failure(&error))?;
+        Ok(generator)
+    }
 }
 
 /// A generated text. Its JSON form is stable: fields are only added while `format_version` stays.
@@ -123,11 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let tokenizer = bundle.tokenizer().map_err(|error| super::failure(&error))?;
     let settings = bundle.generation_settings().map_err(|error| super::failure(&error))?;
     let prompt = prompt_ids(args, &bundle, &tokenizer)?;
-    let build = build_options(&bundle, args.context);
-    let mut generator = bundle
-        .generator(args.device.into(), args.threads, &build)
-        .map_err(|error| super::failure(&error))?;
-    generator.prepare().map_err(|error| super::failure(&error))?;
+    let mut generator = args.generator.load(&bundle)?;
     let load_seconds = start.elapsed().as_secs_f64();
     drop(progress);
     let mut sampling = Sampling::default();

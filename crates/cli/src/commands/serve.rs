@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use coremill::llm::Bundle;
 use coremill_serve::{Model, Server, ServerOptions};
 
-use super::generate::build_options;
-use super::loaded::DeviceArg;
+use super::generate::GeneratorArgs;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 
@@ -31,15 +30,8 @@ pub(crate) struct Args {
     /// The model's name in responses [default: the name of its file or directory]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Positions of the cache, for files of weights [default: the model's longest sequence, at most 2048]
-    #[arg(long, value_name = "N")]
-    context: Option<usize>,
-    /// The device that computes
-    #[arg(long, value_enum, default_value_t = DeviceArg::Host)]
-    device: DeviceArg,
-    /// Threads of the host; 0 is one for each processor
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
-    threads: usize,
+    #[command(flatten)]
+    generator: GeneratorArgs,
 }
 
 /// The name of a file or directory, without its ending.
@@ -53,11 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::start(format!("loading {}", args.model.display()));
     let bundle = Bundle::open(&args.model).map_err(|error| super::failure(&error))?;
     let tokenizer = bundle.tokenizer().map_err(|error| super::failure(&error))?;
-    let build = build_options(&bundle, args.context);
-    let mut generator = bundle
-        .generator(args.device.into(), args.threads, &build)
-        .map_err(|error| super::failure(&error))?;
-    generator.prepare().map_err(|error| super::failure(&error))?;
+    let generator = args.generator.load(&bundle)?;
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
     let mut model = Model::new(name, tokenizer, generator);
     model.template = bundle.chat_template().map_err(|error| super::failure(&error))?;
