@@ -8,8 +8,8 @@ use coremill_inspect::placement::Device;
 use coremill_inspect::record::{self, RecordOptions, agreement};
 use coremill_mil::model::{self, Model};
 use coremill_mil::text;
-use coremill_verify as verify;
 use coremill_tensor::Buffer;
+use coremill_verify as verify;
 
 /// The stand-ins compute 2 x + 1 in `main`, and sums in `total`. Their plan has the operation `sum` in each function.
 const STANDIN: &str = "{ load = slow; functions = {
