@@ -223,8 +223,8 @@ fn repository() -> Vec<PathBuf> {
     paths
 }
 
-/// Reports how well the forecast and the numerics agree with every record. It fails for a record that cannot be
-/// compared, not for one that disagrees: a record is evidence.
+/// Reports how well the forecast and the numerics agree with every record. A record is evidence: the test fails if it
+/// cannot be compared, but not if it disagrees.
 #[test]
 fn records_of_devices_are_compared_with_forecasts_and_numerics() {
     let paths = repository();

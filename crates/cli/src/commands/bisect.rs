@@ -45,7 +45,7 @@ struct Report<'a> {
     name: &'a str,
     operation: usize,
     operations: usize,
-    /// Number of operations before this one that may be at fault too, because the model cannot be cut between them.
+    /// Number of preceding operations that may also be at fault, because the model cannot be cut after any of them.
     also: usize,
 }
 

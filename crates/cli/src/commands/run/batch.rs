@@ -114,7 +114,7 @@ fn within(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Runs all jobs. Each session takes the next job, reads its inputs, and writes its outputs, so that memory
-/// does not grow with their number. The error is that of the first job that fails.
+/// does not grow with the number of jobs. Returns the error of the first job that fails.
 fn perform(
     args: &Args,
     loaded: &LoadedFunction,
