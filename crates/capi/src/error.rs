@@ -6,6 +6,8 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use coremill_io::HasHint;
+
 /// Result of a call.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,32 +42,9 @@ pub(crate) struct Failure {
     pub(crate) hint: Option<String>,
 }
 
-/// An error that may have a hint.
-pub(crate) trait HasHint: std::fmt::Display {
-    fn hint(&self) -> Option<&str> {
-        None
-    }
-}
-
-impl HasHint for &str {}
-impl HasHint for String {}
-impl HasHint for std::io::Error {}
-
 impl HasHint for Failure {
     fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
-    }
-}
-
-impl HasHint for coremill_pte::Error {
-    fn hint(&self) -> Option<&str> {
-        coremill_pte::Error::hint(self)
-    }
-}
-
-impl HasHint for coremill_runtime::Error {
-    fn hint(&self) -> Option<&str> {
-        coremill_runtime::Error::hint(self)
     }
 }
 

@@ -6,14 +6,14 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use coremill_io::{quoted_list, unknown_name};
+use coremill_io::{HasHint, quoted_list, unknown_name};
 use coremill_pte::coreml::{BACKEND, DebugInfo, Methods, Payload, Reference};
 use coremill_pte::program::{Delegate as Planned, NamedData};
 use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{Backend, Delegate, DelegatedPart, Limits, LoadOptions, Program, backends};
 use coremill_tensor::Buffer;
 
-use crate::error::{CoremillStatus, Failure, HasHint, Result, c_text, guard};
+use crate::error::{CoremillStatus, Failure, Result, c_text, guard};
 use crate::handle::Table;
 use crate::hooks::Symbols;
 use crate::options::{CoremillOption, Options, text};
@@ -475,10 +475,11 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: impl FnOnce() -> T, what: &st
 pub(crate) mod directory {
     use std::path::Path;
 
+    use coremill_io::HasHint;
     use coremill_pte::coreml::{COMPILED, Description, Directory, METADATA, Metadata, PACKAGE};
     use coremill_tensor::Buffer;
 
-    use crate::error::{Failure, HasHint, Result};
+    use crate::error::{Failure, Result};
 
     /// Maximum directory depth, above any model's.
     const MAX_DEPTH: usize = 16;

@@ -14,7 +14,7 @@ use coremill_io::unknown_name;
 use coremill_pte::coreml::{Description, Interface, Methods};
 use coremill_tensor::DType;
 
-use crate::error::{CoremillStatus, Failure, HasHint, Result, guard};
+use crate::error::{CoremillStatus, Failure, Result, guard};
 use crate::handle::Table;
 use crate::method::{Memory, check_all, of_port};
 use crate::model::{directory, put};
@@ -95,18 +95,6 @@ struct Function {
     /// Name for Core ML; `None` for the only function, which Core ML loads without a name.
     selected: Option<String>,
     interface: Interface,
-}
-
-impl HasHint for coremill_coreml::Error {
-    fn hint(&self) -> Option<&str> {
-        coremill_coreml::Error::hint(self)
-    }
-}
-
-impl HasHint for coremill_cache::Error {
-    fn hint(&self) -> Option<&str> {
-        coremill_cache::Error::hint(self)
-    }
 }
 
 impl From<coremill_coreml::Error> for Failure {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use coremill_io::cancel;
+use coremill_io::{HasHint, cancel};
 use coremill_mil::infer;
 use coremill_mil::ir::Opset;
 use coremill_pt2::Node;
@@ -197,6 +197,12 @@ impl Error {
             Error::Program(refusal) => refusal.hint.as_deref(),
             Error::Refused(_) | Error::Fault(_) => None,
         }
+    }
+}
+
+impl HasHint for Error {
+    fn hint(&self) -> Option<&str> {
+        Error::hint(self)
     }
 }
 

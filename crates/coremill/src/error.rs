@@ -84,7 +84,7 @@ impl Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error.clone())
+        Error::from_source(kind, error.clone())
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
@@ -115,8 +115,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages may contain names from untrusted files.
-        f.write_str(&printable(&self.detail.message))
+        self.detail.fmt(f)
     }
 }
 
@@ -136,15 +135,13 @@ impl From<coremill_session::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        let hint = error.hint().map(str::to_owned);
-        Error::from_source(kind, hint, error)
+        Error::from_source(kind, error)
     }
 }
 
 impl From<coremill_edit::Error> for Error {
     fn from(error: coremill_edit::Error) -> Error {
-        let hint = error.hint().map(str::to_owned);
-        Error::from_source(ErrorKind::Argument, hint, error)
+        Error::from_source(ErrorKind::Argument, error)
     }
 }
 
@@ -159,7 +156,7 @@ impl From<coremill_inspect::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -176,7 +173,7 @@ impl From<coremill_optimize::Error> for Error {
             Kind::Internal => ErrorKind::Internal,
             _ => ErrorKind::Argument,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -191,7 +188,7 @@ impl From<coremill_graph::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Graph,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -205,7 +202,7 @@ impl From<coremill_llm::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -218,7 +215,7 @@ impl From<coremill_runtime::Error> for Error {
             Kind::Device => ErrorKind::Device,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -228,7 +225,7 @@ impl From<coremill_pte::Error> for Error {
             coremill_pte::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Format,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -248,6 +245,6 @@ impl From<coremill_compiler::Error> for Error {
             Cause::Program(_) => ErrorKind::Argument,
             Cause::Fault(_) => ErrorKind::Internal,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }

@@ -94,9 +94,8 @@ pub(crate) fn compile(
         program.functions.push(optimised(inner, params, options, &mut watched)?);
     }
     let places = watched.release(&mut program);
-    let model = model::describe(program).map_err(|error| {
-        Error::from_source(ErrorKind::Graph, error.hint().map(str::to_owned), error)
-    })?;
+    let model =
+        model::describe(program).map_err(|error| Error::from_source(ErrorKind::Graph, error))?;
     Ok((model, places))
 }
 

@@ -73,7 +73,7 @@ impl From<coremill_engine::Error> for Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -86,7 +86,7 @@ impl From<coremill_session::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::File,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 

@@ -284,10 +284,8 @@ impl Executable {
     pub fn to_program(&mut self, options: &ProgramOptions) -> Result<coremill_pte::Program> {
         let model = self.model()?;
         verified(model)?;
-        coremill_delegate::program(model, options).map_err(|error| {
-            let hint = error.hint().map(str::to_owned);
-            Error::from_source(ErrorKind::Options, hint, error)
-        })
+        coremill_delegate::program(model, options)
+            .map_err(|error| Error::from_source(ErrorKind::Options, error))
     }
 
     /// Writes the model as `.mlpackage`, `.mlmodelc` or `.pte`, depending on the path's extension.
@@ -296,7 +294,7 @@ impl Executable {
         if path.extension().is_some_and(|extension| extension == "pte") {
             let program = self.to_program(&ProgramOptions::default())?;
             let written = coremill_pte::write(path, &program, &Default::default());
-            return written.map_err(|error| Error::from_source(ErrorKind::File, None, error));
+            return written.map_err(|error| Error::from_source(ErrorKind::File, error));
         }
         let verified = verified(self.model()?)?;
         Ok(coremill_session::save(path, &verified, &SaveOptions::default())?)

@@ -66,6 +66,6 @@ impl From<coremill_session::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }

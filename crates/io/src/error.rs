@@ -13,6 +13,18 @@ use crate::printable;
 
 pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension};
 
+/// An error or a message that may have a hint.
+pub trait HasHint: fmt::Display {
+    /// Suggested fix.
+    fn hint(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl HasHint for &str {}
+impl HasHint for String {}
+impl HasHint for io::Error {}
+
 /// Contents of an error: a message, a location, a hint and a source.
 ///
 /// Each crate wraps it in an `Error` with a kind of its own, which [`opaque_error!`](crate::opaque_error) defines. `L` is
@@ -60,11 +72,8 @@ impl<L: Default> ErrorDetail<L> {
     }
 
     /// Wraps an error of another crate, with its message and hint.
-    pub fn of_source(
-        source: impl StdError + Send + Sync + 'static,
-        hint: Option<String>,
-    ) -> ErrorDetail<L> {
-        ErrorDetail::new(source.to_string()).with_hint_of(hint.as_deref()).with_source(source)
+    pub fn of_source(source: impl HasHint + StdError + Send + Sync + 'static) -> ErrorDetail<L> {
+        ErrorDetail::new(source.to_string()).with_hint_of(source.hint()).with_source(source)
     }
 }
 

@@ -23,7 +23,8 @@ pub mod windows;
 
 pub use destination::{AtomicDirectory, is_stream, write_anew};
 pub use error::{
-    ErrorDetail, quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension,
+    ErrorDetail, HasHint, quoted_choice, quoted_list, unknown_among, unknown_name,
+    unsupported_extension,
 };
 pub use escape::{escape_truncated, is_printable, printable, printable_line};
 pub use mapped::{changed, guard, unchanged};

@@ -50,8 +50,7 @@ impl From<coremill_graph::Error> for Error {
             Kind::Options => ErrorKind::Argument,
             _ => ErrorKind::Run,
         };
-        let hint = error.hint().map(str::to_owned);
-        Error::from_detail(kind, ErrorDetail::of_source(error, hint))
+        Error::from_source(kind, error)
     }
 }
 

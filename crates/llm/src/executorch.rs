@@ -131,7 +131,7 @@ fn tensor(sizes: &[usize], elements: &[i64]) -> Result<ConstantTensor> {
 }
 
 fn of_delegate(error: coremill_delegate::Error) -> Error {
-    Error::from_source(ErrorKind::Run, None, error)
+    Error::from_source(ErrorKind::Run, error)
 }
 
 /// Cosines and sines of all positions in fp16, of shape `[context, rotated / 2]`.

@@ -95,10 +95,8 @@ pub(crate) fn save_model(path: &Path, model: &Model, durable: bool) -> Result<()
         Ok(verified) => verified,
         Err(report) => fail!(Run, "the model is not valid: {report:?}"),
     };
-    coremill_session::save(path, &verified, &SaveOptions { durable }).map_err(|error| {
-        let hint = error.hint().map(str::to_owned);
-        Error::from_source(ErrorKind::File, hint, error)
-    })
+    coremill_session::save(path, &verified, &SaveOptions { durable })
+        .map_err(|error| Error::from_source(ErrorKind::File, error))
 }
 
 /// The settings of generation in a directory.

@@ -94,7 +94,7 @@ impl LanguageModel {
             stage(&writing);
             make_directory()?;
             coremill_pte::write(path, &program, &coremill_pte::WriteOptions { durable })
-                .map_err(|error| Error::from_source(ErrorKind::File, None, error))?;
+                .map_err(|error| Error::from_source(ErrorKind::File, error))?;
         }
         let mut written = vec![path.clone()];
         written.extend(write_companions(directory, companions)?);

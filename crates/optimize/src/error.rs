@@ -48,7 +48,7 @@ impl Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error.clone())
+        Error::from_source(kind, error.clone())
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
@@ -72,13 +72,13 @@ impl From<coremill_session::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
 impl From<coremill_compress::Error> for Error {
     fn from(error: coremill_compress::Error) -> Error {
-        Error::from_source(ErrorKind::Argument, error.hint().map(str::to_owned), error)
+        Error::from_source(ErrorKind::Argument, error)
     }
 }
 
@@ -93,7 +93,7 @@ impl From<coremill_inspect::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -115,6 +115,6 @@ impl From<coremill_compiler::Error> for Error {
             Cause::Program(_) => ErrorKind::Argument,
             Cause::Fault(_) => ErrorKind::Internal,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }

@@ -28,7 +28,6 @@ mod transposes;
 mod unused_inputs;
 
 use std::collections::HashSet;
-use std::fmt;
 
 pub use branches::reparameterize_conv_branches;
 pub use editor::{Editor, Uses};
@@ -40,7 +39,7 @@ pub use rescale::{Magnitude, RescaleOutcome, ScaledGroup, rescale};
 pub use special::is_zero_one_or_out_of_range;
 pub use unused_inputs::keep_unused_inputs;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 
 use coremill_mil::infer::{Analysis, InferError, Problem, analyze};
 use coremill_mil::ir::{Function, Op, ValueId};
@@ -88,11 +87,9 @@ impl AnalyzedFunction {
     }
 }
 
-/// Error of running a pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// Error of running a pass.
+    pub struct Error(pub(crate) ErrorKind);
 }
 
 /// Category of an [`Error`].
@@ -107,17 +104,7 @@ pub enum ErrorKind {
 
 impl Error {
     fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, detail: ErrorDetail::new(message) }
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
+        Error::from_detail(kind, ErrorDetail::new(message))
     }
 
     fn of(function: &Function, problem: &Problem) -> Error {
@@ -130,18 +117,6 @@ impl Error {
         let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
         let hint = refusals.iter().find_map(|refusal| refusal.hint.clone());
         let message = format!("`{name} = {}`: {}", op.type_name(), reasons.join("; "));
-        Error { kind, detail: ErrorDetail { hint, ..ErrorDetail::new(message) } }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
+        Error::new(kind, message).with_hint_of(hint.as_deref())
     }
 }

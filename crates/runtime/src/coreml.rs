@@ -111,9 +111,7 @@ impl CoreMlBackend {
             return Ok(Arc::clone(store));
         }
         let store = Store::open(&root, &Options::default()).map(Arc::new);
-        let store = store.map_err(|error| {
-            Error::from_source(ErrorKind::Run, error.hint().map(str::to_owned), error)
-        })?;
+        let store = store.map_err(|error| Error::from_source(ErrorKind::Run, error))?;
         stores.insert(root, Arc::clone(&store));
         Ok(store)
     }
@@ -452,7 +450,7 @@ impl From<coremill_coreml::Error> for Error {
             Kind::Compile | Kind::Load => ErrorKind::Load,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 

@@ -82,7 +82,7 @@ impl Error {
 
 impl From<coremill_pte::Error> for Error {
     fn from(error: coremill_pte::Error) -> Error {
-        Error::from_source(ErrorKind::Load, error.hint().map(str::to_owned), error)
+        Error::from_source(ErrorKind::Load, error)
     }
 }
 

@@ -98,19 +98,19 @@ impl From<coremill_engine::Error> for Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
 impl From<package::Error> for Error {
     fn from(error: package::Error) -> Error {
-        Error::from_source(ErrorKind::Load, error.hint().map(str::to_owned), error)
+        Error::from_source(ErrorKind::Load, error)
     }
 }
 
 impl From<verify::Report> for Error {
     fn from(report: verify::Report) -> Error {
-        Error::from_source(ErrorKind::Load, None, report)
+        Error::from_source(ErrorKind::Load, report)
     }
 }
 

@@ -65,7 +65,7 @@ impl From<coremill_engine::Error> for Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
@@ -77,13 +77,13 @@ impl From<coremill_coreml::Error> for Error {
             coremill_coreml::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 
 impl From<coremill_mlpackage::package::Error> for Error {
     fn from(error: coremill_mlpackage::package::Error) -> Error {
-        Error::from_source(ErrorKind::File, error.hint().map(str::to_owned), error)
+        Error::from_source(ErrorKind::File, error)
     }
 }
 
@@ -95,7 +95,7 @@ impl From<coremill_runtime::Error> for Error {
             Kind::Device => ErrorKind::Device,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error)
     }
 }
 

@@ -386,3 +386,6 @@ impl fmt::Display for Report {
 }
 
 impl std::error::Error for Report {}
+
+/// Each diagnostic has a hint of its own.
+impl coremill_io::HasHint for Report {}

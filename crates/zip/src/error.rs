@@ -56,7 +56,7 @@ impl fmt::Display for Error {
         if let Some(entry) = self.entry() {
             write!(f, "`{}`: ", escape_truncated(entry))?;
         }
-        f.write_str(self.message())
+        self.detail.fmt(f)
     }
 }
 

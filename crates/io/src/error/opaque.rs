@@ -56,10 +56,9 @@ macro_rules! opaque_error {
             /// Wraps an error of another crate, with its message and hint.
             $inner fn from_source(
                 kind: $Kind,
-                hint: Option<String>,
-                source: impl ::std::error::Error + Send + Sync + 'static,
+                source: impl $crate::HasHint + ::std::error::Error + Send + Sync + 'static,
             ) -> $Error {
-                $Error::from_detail(kind, $crate::ErrorDetail::of_source(source, hint))
+                $Error::from_detail(kind, $crate::ErrorDetail::of_source(source))
             }
 
             /// Sets the kind.
@@ -93,6 +92,12 @@ macro_rules! opaque_error {
 
             /// Suggested fix.
             pub fn hint(&self) -> Option<&str> {
+                self.detail.hint()
+            }
+        }
+
+        impl $crate::HasHint for $Error {
+            fn hint(&self) -> Option<&str> {
                 self.detail.hint()
             }
         }

@@ -1,6 +1,4 @@
-use std::fmt;
-
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, opaque_error};
 use coremill_tensor::DType;
 
 use super::shapes::FlexibleShapes;
@@ -11,11 +9,9 @@ use super::{
 use crate::ir::{Function, Program, TensorType, Type, ValueId};
 use crate::ops::OpKind;
 
-/// Error of [`describe`]: Core ML does not support the type of an input or an output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribeError {
-    kind: DescribeErrorKind,
-    detail: ErrorDetail,
+opaque_error! {
+    /// Error of [`describe`]: Core ML does not support the type of an input or an output.
+    pub struct DescribeError(pub(crate) DescribeErrorKind);
 }
 
 /// Category of a [`DescribeError`].
@@ -30,29 +26,7 @@ pub enum DescribeErrorKind {
 
 impl DescribeError {
     fn new(kind: DescribeErrorKind, message: String, hint: &str) -> DescribeError {
-        DescribeError { kind, detail: ErrorDetail::new(message).with_hint(hint) }
-    }
-
-    /// Category of the error.
-    pub fn kind(&self) -> DescribeErrorKind {
-        self.kind
-    }
-
-    /// Suggested fix.
-    pub fn hint(&self) -> Option<&str> {
-        self.detail.hint()
-    }
-}
-
-impl fmt::Display for DescribeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
-    }
-}
-
-impl std::error::Error for DescribeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.detail.source()
+        DescribeError::from_detail(kind, ErrorDetail::new(message).with_hint(hint))
     }
 }
 

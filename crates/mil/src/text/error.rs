@@ -1,6 +1,6 @@
 use std::fmt;
 
-use coremill_io::ErrorDetail;
+use coremill_io::{ErrorDetail, HasHint};
 
 /// Error of parsing MIL text.
 ///
@@ -97,6 +97,12 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}: {}", self.line, self.column, self.message())
+    }
+}
+
+impl HasHint for Error {
+    fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 }
 
