@@ -33,6 +33,7 @@ compress digits.pte -o compressed.pte --linear int8 --min-elements 100 --json
 check examples/broken.mil --json
 check examples/decoder.mlpackage --json
 check digits.pte --json
+check packages --no-warnings --json
 check files/weightless.mil --json
 check files/convs.mil --ane-share 0.5 --json
 check digits.pte --ane-share 0 --device m1 --json

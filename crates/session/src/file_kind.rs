@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use coremill_io::unsupported_extension;
+use coremill_io::{quoted_choice, unsupported_extension};
 use coremill_tensor::Buffer;
 use coremill_zip::Archive;
 
@@ -102,10 +102,7 @@ impl FileKind {
             } else if path.join("coremldata.bin").exists() || path.join("model.mil").exists() {
                 Ok(FileKind::CompiledModel)
             } else {
-                Err(Error::new(format!(
-                    "{} is neither a package nor a compiled model: it holds no `Manifest.json` and no `coremldata.bin`",
-                    path.display()
-                )))
+                Err(not_a_model(path))
             };
         }
         if !metadata.is_file() {
@@ -186,6 +183,41 @@ fn identify(path: &Path, start: &[u8]) -> FileKind {
                 None => FileKind::ModelFile,
             },
         },
+    }
+}
+
+/// Endings of the models that a directory can hold.
+const MODELS: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
+
+/// The packages, compiled models and ExecuTorch programs in a directory, sorted by name. A package or compiled model
+/// holds none.
+pub fn models_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error| Error::io("read", directory, &error);
+    let mut models = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if extension.is_some_and(|extension| MODELS.contains(&extension)) {
+            models.push(path);
+        }
+    }
+    models.sort();
+    Ok(models)
+}
+
+/// Error for a directory that is no model; the hint lists the models in it.
+fn not_a_model(path: &Path) -> Error {
+    let message = format!(
+        "{} is neither a package nor a compiled model: it holds no `Manifest.json` and no `coremldata.bin`",
+        path.display()
+    );
+    let models = models_in(path).unwrap_or_default();
+    let names: Vec<_> = models.iter().filter_map(|model| model.file_name()?.to_str()).collect();
+    match names.as_slice() {
+        [] => Error::new(message),
+        names => {
+            Error::new(message).with_hint(format!("pass a model in it: {}", quoted_choice(names)))
+        }
     }
 }
 
@@ -276,6 +308,19 @@ fn text(start: &[u8]) -> Option<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_of_models_is_told_with_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = FileKind::detect(directory.path()).unwrap_err();
+        assert_eq!(error.hint(), None);
+        for name in ["head.mlpackage", "chunk_1.mlmodelc", "notes.txt"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let error = FileKind::detect(directory.path()).unwrap_err();
+        let hint = "pass a model in it: `chunk_1.mlmodelc` or `head.mlpackage`";
+        assert_eq!(error.hint(), Some(hint));
+    }
 
     #[test]
     fn files_are_called_what_they_are() {

@@ -1,7 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use coremill::inspect::placement::{ComputePlan, ForecastOptions};
-use coremill::{Model, OpenedModel, Report, executorch};
+use coremill::session::models_in;
+use coremill::{FileKind, Model, OpenedModel, Report, executorch};
 use coremill_device::Chip;
 use coremill_verify::{JsonReport, RenderOptions, Severity};
 use serde::Serialize;
@@ -15,8 +16,8 @@ use crate::output::{self, Failure, OutputPath};
     after_help = "Exits with 1 if there is an error, or less than --ane-share on the Neural Engine.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --ane-share 0.95 --device iphone17pro\n  coremill check Model.mlpackage --device m4 --deny-warnings --json"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive; `-`
-    /// reads MIL text from standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive, or a directory of
+    /// models; `-` reads MIL text from standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Hide warnings
@@ -45,8 +46,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     super::check_output_paths([&args.model], &args.html)?;
-    if executorch::is_program(&args.model) {
-        return run_program(args);
+    if let Some(models) = models_of_several(&args.model)? {
+        return run_several(args, &models);
     }
     let (opened, _) = super::open_or_convert(&args.model)?;
     let report = report(args, &opened);
@@ -86,47 +87,78 @@ fn plans<'m>(
     models.into_iter().map(plan).collect()
 }
 
-/// Diagnostics of each Core ML model in a program. The JSON form is stable: for the same
+/// Diagnostics of each Core ML model in a program or directory. The JSON form is stable: for the same
 /// `format_version`, fields are only added.
 #[derive(Serialize)]
-struct ProgramReport {
+struct SeveralReports<'m> {
     format_version: u32,
-    models: Vec<ModelReport>,
+    models: Vec<ModelReport<'m>>,
 }
 
 #[derive(Serialize)]
-struct ModelReport {
-    name: String,
+struct ModelReport<'m> {
+    name: &'m str,
     report: JsonReport,
 }
 
-fn run_program(args: &Args) -> Result<(), Failure> {
-    let failed = |error: coremill::inspect::Error| super::failure(&error);
-    let program = executorch::open(&args.model).map_err(failed)?;
-    if let Some(path) = &args.html {
-        super::page::write(path, &super::page::of_program(&args.model, &program)?)?;
+/// The named models of an ExecuTorch program or of a directory; `None` for a single model.
+fn models_of_several(path: &Path) -> Result<Option<Vec<(String, OpenedModel)>>, Failure> {
+    if executorch::is_program(path) {
+        return models_of_program(path).map(Some);
     }
-    let mut reports = Vec::new();
-    let mut told = Vec::new();
-    let mut checked = Vec::new();
-    for model in executorch::models(&program).map_err(failed)? {
-        let name = format!("{}/{}", args.model.display(), model.name);
-        let opened = OpenedModel::made(model.read().map_err(failed)?, Path::new(&name));
-        let report = report(args, &opened);
-        if !args.json {
-            output::say(&render(&opened, &report))?;
+    if !path.is_dir() || FileKind::detect(path).is_ok() {
+        return Ok(None);
+    }
+    let files = models_in(path).map_err(|error| super::failure(&error))?;
+    let mut models = Vec::new();
+    for file in &files {
+        let name = super::page::title(file);
+        if executorch::is_program(file) {
+            for (model, opened) in models_of_program(file)? {
+                models.push((format!("{name}/{model}"), opened));
+            }
+        } else {
+            models.push((name, super::open_with_source(file)?));
         }
-        told.push(ModelReport { name: model.name, report: report.to_json() });
-        reports.push(report);
-        checked.push(opened);
     }
-    let plans = plans(args, checked.iter().map(|opened| &opened.model))?;
+    Ok((!files.is_empty()).then_some(models))
+}
+
+/// The Core ML models of an ExecuTorch program.
+fn models_of_program(path: &Path) -> Result<Vec<(String, OpenedModel)>, Failure> {
+    let failed = |error: coremill::inspect::Error| super::failure(&error);
+    let program = executorch::open(path).map_err(failed)?;
+    let mut models = Vec::new();
+    for model in executorch::models(&program).map_err(failed)? {
+        let name = format!("{}/{}", path.display(), model.name);
+        let opened = OpenedModel::made(model.read().map_err(failed)?, Path::new(&name));
+        models.push((model.name, opened));
+    }
+    Ok(models)
+}
+
+fn run_several(args: &Args, models: &[(String, OpenedModel)]) -> Result<(), Failure> {
+    if let Some(path) = &args.html {
+        super::page::write(path, &super::page::of_models(&args.model, models)?)?;
+    }
+    let reports: Vec<_> = models.iter().map(|(_, opened)| report(args, opened)).collect();
+    let plans = plans(args, models.iter().map(|(_, opened)| &opened.model))?;
     if args.json {
+        let told = models.iter().zip(&reports);
+        let told = told.map(|((name, _), report)| ModelReport { name, report: report.to_json() });
+        let report = SeveralReports { format_version: 1, models: told.collect() };
         let ane_share = args.ane_share.map(|_| placement::share(&plans));
-        let report = ProgramReport { format_version: 1, models: told };
         output::print_json(&ReportWithShare { report, ane_share })?;
-    } else if reports.is_empty() {
+    } else if models.is_empty() {
         output::say(&format!("{}: no fault, and no Core ML model\n", args.model.display()))?;
+    } else {
+        for (index, ((name, opened), report)) in models.iter().zip(&reports).enumerate() {
+            if models.len() > 1 {
+                let space = if index == 0 { "" } else { "\n" };
+                output::say(&format!("{space}{name}:\n"))?;
+            }
+            output::say(&render(opened, report))?;
+        }
     }
     verdict(args, &reports, &plans)
 }

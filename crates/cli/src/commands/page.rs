@@ -40,6 +40,19 @@ pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<R
     Ok(page)
 }
 
+/// Report about an ExecuTorch program or the models of a directory.
+pub(super) fn of_models(path: &Path, models: &[(String, OpenedModel)]) -> Result<Report, Failure> {
+    if executorch::is_program(path) {
+        let program = executorch::open(path).map_err(|error| failure(&error))?;
+        return of_program(path, &program);
+    }
+    let mut page = Report::new(title(path));
+    for (name, opened) in models {
+        page.add_model(name, &opened.model, None);
+    }
+    Ok(page)
+}
+
 /// Report about a lowered program, with the calls outside delegates.
 pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
     let program = executorch::open(path).map_err(|error| failure(&error))?;
