@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::toolchain::{self, Cross, IOS, MACOS, cross, libraries};
+use super::toolchain::{self, Cross, IOS, cross, libraries};
 use crate::workspace::{describe, execute, target_directory};
 
 /// A library of Apple's, its installed path, and the exports that are needed.
@@ -115,10 +115,10 @@ fn write_stubs(folder: &Path) -> Result<PathBuf, String> {
     Ok(stubs)
 }
 
-/// A cargo command that builds a target of a package and links with LLD.
-fn build(root: &Path, stubs: &Path, linker: &Path, target: &str) -> Result<Cross, String> {
-    let mut built = cross(root, "rustc", target)?;
-    let name = target.replace('-', "_").to_uppercase();
+/// A cargo command that builds a target of a package for iOS and links with LLD.
+fn build(root: &Path, stubs: &Path, linker: &Path) -> Result<Cross, String> {
+    let mut built = cross(root, "rustc", IOS)?;
+    let name = IOS.replace('-', "_").to_uppercase();
     let flags = [
         format!("-Clinker={}", linker.display()),
         "-Clinker-flavor=ld64.lld".to_owned(),
@@ -133,10 +133,9 @@ fn build(root: &Path, stubs: &Path, linker: &Path, target: &str) -> Result<Cross
     Ok(built)
 }
 
-/// Links a program, preferably for a target with an installed standard library.
+/// Links a program, for the same target as the library, so that both share their dependencies.
 fn link_program(root: &Path, stubs: &Path, linker: &Path) -> Result<PathBuf, String> {
-    let target = [MACOS, IOS].into_iter().find(|target| libraries(target).is_some());
-    let Cross { mut command, artifacts } = build(root, stubs, linker, target.unwrap_or(MACOS))?;
+    let Cross { mut command, artifacts } = build(root, stubs, linker)?;
     command.args(["--package", "coremill-runtime", "--example", "serve"]);
     execute(&mut command, "linking a program")?;
     Ok(artifacts.join(PROFILE).join("examples/serve"))
@@ -149,7 +148,7 @@ fn link_library(
     stubs: &Path,
     linker: &Path,
 ) -> Result<(PathBuf, PathBuf), String> {
-    let Cross { mut command, artifacts } = build(root, stubs, linker, IOS)?;
+    let Cross { mut command, artifacts } = build(root, stubs, linker)?;
     command.args(["--package", "coremill-capi", "--lib", "--crate-type", "staticlib"]);
     execute(&mut command, "building the static library for iOS")?;
     let library = artifacts.join(PROFILE).join("libcoremill_capi.a");

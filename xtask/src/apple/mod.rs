@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// A check.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Check {
-    /// Type-check the crates for apps on macOS and iOS; on Linux with rustup's targets or Debian's rustc-web,
+    /// Type-check the crates for apps on macOS; on Linux with rustup's targets or Debian's rustc-web,
     /// cargo-web, rust-web-src
     Types,
     /// Link a program and the static library for iOS with LLD against stubs; on Linux, with the same packages
