@@ -22,8 +22,6 @@ ALTERNATIVES = {
     "libsvm": _SCOPE,
     "tensorflow": _SCOPE,
     "torch": "export the module that coremltools' own `optimize.torch` trained",
-    "compute_plan": "`coremill plan` records the compute plan on a Mac",
-    "compute_device": "`coremill plan` records the compute plan on a Mac",
     "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
     "make_pipeline": "convert the stages as one module",
     "randomize_weights": "`coremill run --fill-weights random` runs a model without its weights",

@@ -13,6 +13,38 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 
+def __getattr__(name: str) -> Any:
+    if name == "MLModelAsset":
+        from ._asset import MLModelAsset
+
+        return MLModelAsset
+    from .._missing import unsupported_name
+
+    raise unsupported_name("coremltools.models.model", name)
+
+
+#: The types of optimization hints, by name.
+_HINTS = {
+    "allowLowPrecisionAccumulationOnGPU": "bool",
+    "reshapeFrequency": "ReshapeFrequency",
+    "specializationStrategy": "SpecializationStrategy",
+}
+
+
+def check_hints(hints: Any) -> None:
+    """Checks optimization hints. They have no effect on coremill's engine."""
+    if hints is None:
+        return
+    if not isinstance(hints, dict):
+        raise TypeError('"optimization_hint_input" must be a dictionary or None')
+    for name, value in hints.items():
+        if name not in _HINTS:
+            raise ValueError(f"Unrecognized key in optimization_hint dictionary: {name}")
+        if type(value).__name__ != _HINTS[name]:
+            kind = "bool" if _HINTS[name] == "bool" else f"coremltools.{_HINTS[name]}"
+            raise TypeError(f'"{name}" value of "optimization_hint_input" dictionary must be of type {kind}')
+
+
 class MLState:
     """The states of a model between predictions."""
 
@@ -74,6 +106,10 @@ class _Descriptions:
         return f"Features({','.join(self)})"
 
 
+#: Kinds of models that coremill reads: ML Programs, and pipelines of these. `None` is an empty specification.
+_READ = ("mlProgram", "pipeline", "pipelineClassifier", "pipelineRegressor", None)
+
+
 class MLModel:
     """A Core ML model."""
 
@@ -91,27 +127,33 @@ class MLModel:
         """`model` is a path, or a specification with `weights_dir`. The model is loaded when it predicts first."""
         import coremill
 
+        from ._other_kinds import OtherModel, load_any_kind
         from ._package import package_of_spec
 
         if getattr(compute_units, "name", None) not in ComputeUnit.__members__:
             raise TypeError('"compute_units" parameter must be of type: coremltools.ComputeUnit')
+        check_hints(optimization_hints)
         if mil_program is not None:
             from .._missing import unsupported
 
             raise unsupported("`mil_program`", "pass the path of a package")
         if isinstance(model, (str, os.PathLike)):
             path = os.path.abspath(os.path.expanduser(os.path.expandvars(os.fspath(model))))
-            found = coremill.load(path)
+            found = load_any_kind(path)
+        elif hasattr(model, "SerializeToString") and model.WhichOneof("Type") not in _READ:
+            from ..proto import Model_pb2
+
+            found = OtherModel(Model_pb2.Model.FromString(model.SerializeToString()), weights_dir, False)
         elif hasattr(model, "SerializeToString"):
             if model.WhichOneof("Type") == "mlProgram" and weights_dir is None:
                 raise Exception(
                     "MLModel of type mlProgram cannot be loaded just from the model spec object. It also needs the path to "
                     "the weights file. Please provide that as well, using the 'weights_dir' argument."
                 )
-            found = coremill.load(package_of_spec(model, weights_dir))
+            found = load_any_kind(package_of_spec(model, weights_dir))
         else:
             raise TypeError("Expected model to be a .mlmodel file, .mlpackage file or a Model_pb2 object")
-        if not isinstance(found, coremill.Model):
+        if not isinstance(found, (coremill.Model, OtherModel)):
             raise TypeError(f"{model} is an ExecuTorch program; expected a Core ML model")
         self._start(found, compute_units, function_name, optimization_hints)
 
@@ -128,12 +170,15 @@ class MLModel:
         self._message: Any = None
         self._session: Any = None
         self._parts: Function | None = None
+        #: Where operations come from, by the names of values.
+        self._scopes: dict = {}
         #: The model before compression, and the rules of it.
         self._compression: tuple | None = None
         self.compute_unit = compute_units
         self.function_name = function_name
         self.optimization_hints = None if hints is None else dict(hints)
-        self.is_package = True
+        #: Models of other kinds may be single files.
+        self.is_package = getattr(model, "is_package", True)
         summary = model.inspect()
         functions = [function["name"] for function in summary["functions"]]
         # A package of several functions may have one, which then has any name.
@@ -222,10 +267,12 @@ class MLModel:
         return _Descriptions(self, "outputs")
 
     @property
-    def package_path(self) -> str:
-        """A package with the model, in a temporary folder that is removed at exit."""
+    def package_path(self) -> str | None:
+        """A package with the model, in a temporary folder that is removed at exit; `None` for a single file."""
         from ._package import temporary
 
+        if not self.is_package:
+            return None
         if self._written is None or not os.path.exists(self._written):
             self._written = os.path.join(temporary(), "Model.mlpackage")
             self._model.save(self._written)
@@ -233,7 +280,9 @@ class MLModel:
 
     @property
     def weights_dir(self) -> str | None:
-        """The folder with the weights of a package of the model; None if it has none."""
+        """The folder with the weights of a package of the model; `None` for a single file."""
+        if not self.is_package:
+            return None
         folder = os.path.join(self.package_path, "Data", "com.apple.CoreML", "weights")
         return folder if os.path.isdir(folder) else os.path.dirname(folder)
 
@@ -241,8 +290,12 @@ class MLModel:
         """Writes the model as a package."""
         path = os.path.expanduser(os.path.expandvars(os.fspath(save_path)))
         extension = os.path.splitext(path)[1]
+        is_program = not hasattr(self._model, "spec")
         if not extension:
-            path += ".mlpackage"
+            path += ".mlpackage" if self.is_package else ".mlmodel"
+        elif not is_program:
+            if extension not in (".mlmodel", ".mlpackage"):
+                raise Exception(f"Extension must be .mlmodel or .mlpackage (not {extension}).")
         elif extension not in (".mlpackage", ".mlmodelc"):
             raise Exception(f"For an ML Program, extension must be .mlpackage (not {extension}). Please see "
                             "https://coremltools.readme.io/docs/unified-conversion-api#target-conversion-formats to see the "
@@ -259,12 +312,24 @@ class MLModel:
 
     @property
     def _spec(self) -> Any:
+        if hasattr(self._model, "spec"):
+            return self._model.spec
         if self._message is None:
             with open(os.path.join(self.package_path, "Data", "com.apple.CoreML", "model.mlmodel"), "rb") as file:
                 from ..proto import Model_pb2
 
                 self._message = Model_pb2.Model.FromString(file.read())
         return self._message
+
+    @property
+    def _mil_program(self) -> Any:
+        """The program to read: its functions with their operations, as scripts examine them."""
+        from .._selector import Program
+
+        return Program(self._spec, self._scopes)
+
+    def _get_mil_internal(self) -> Any:
+        return self._mil_program
 
     def get_spec(self) -> Any:
         """The specification: a message of the published schema."""
@@ -286,6 +351,13 @@ class MLModel:
                 raise AssertionError("State can only be used for unbatched predictions")
             return [part.predict(self._default_session(), one) for one in data]
         return part.predict(self._default_session() if state is None else state._session, data)
+
+    @classmethod
+    def get_available_compute_devices(cls) -> list:
+        """The devices that predictions can use: the CPU."""
+        from .compute_device import MLComputeDevice
+
+        return MLComputeDevice.get_all_compute_devices()
 
     def _default_session(self) -> Any:
         if self._session is None:
