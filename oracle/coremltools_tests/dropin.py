@@ -15,9 +15,11 @@ import numpy
 from coremltools.converters.mil import testing_utils
 from coremltools.converters.mil.frontend.milproto import load as milproto
 from coremltools.converters.mil.mil import Program
+from coremltools.converters.mil.mil.scope import ScopeSource
 from coremltools.converters.mil.mil.types import type_mapping
 
 import coremill.coremltools as ours
+from coremill.coremltools._scopes import scopes_of
 from coremill.coremltools.models.model import MLModel
 
 _THEIR_MODEL = theirs.models.MLModel
@@ -31,6 +33,8 @@ _THEIR_PRECISION = theirs.transform.FP16ComputePrecision
 #: Modules whose names are replaced.
 _MODULES = (
     "models",
+    "models.compute_device",
+    "models.compute_plan",
     "models.model",
     "models.utils",
     "models.ml_program.compression_utils",
@@ -112,8 +116,9 @@ def _model(value: Any) -> Any:
 def _convert(model: Any, *arguments: Any, **options: Any) -> Any:
     if not isinstance(model, Program) and options.get("source") != "milinternal":
         if options.get("convert_to") == "milinternal":
-            # The program alone, which only coremltools can represent.
-            return ours.convert(model, *arguments, **{**options, "convert_to": "mlprogram"})._mil_program
+            # The program alone, which only coremltools can represent. It keeps its floats by default.
+            changed = {"compute_precision": ours.precision.FLOAT32, **options, "convert_to": "mlprogram"}
+            return ours.convert(model, *arguments, **changed)._mil_program
         return ours.convert(model, *arguments, **options)
     # coremltools finishes the models of its own class.
     theirs.models.MLModel = _THEIR_MODEL
@@ -174,8 +179,19 @@ def _program(model: MLModel) -> Any:
             spec, specification_version=spec.specificationVersion, file_weights_dir=model.weights_dir or ""
         )
         program.is_of_coremill = True
+        for function in program.functions.values():
+            _set_scopes(function, model._scopes)
         kept = model._their_program = (model._model, program)
     return kept[1]
+
+
+def _set_scopes(block: Any, known: dict[str, Any]) -> None:
+    """Sets where the operations come from, which packages do not tell."""
+    for op in block.operations:
+        for inner in op.blocks:
+            _set_scopes(inner, known)
+        found = scopes_of(op.outputs[0].name, known) if op.outputs else {}
+        op.scopes.update({source: found[source] for source in ScopeSource if source in found})
 
 
 class Operations(list):

@@ -53,6 +53,8 @@ def check_inputs(given: list, release: str | None) -> None:
         if type(one).__name__ == "StateType":
             raise ValueError("'inputs' cannot contain an instance of StateType.")
         _check_dtype(one, release, "inputs")
+        if getattr(one, "grayscale_use_uint8", False) and not at_least(release, 17):
+            raise ValueError("'grayscale_use_uint8' can only be True for deployment targets of iOS17 or later")
         shapes = one.shape.shapes if type(one.shape).__name__ == "EnumeratedShapes" else [one.shape]
         for shape in shapes:
             if shape is not None and any(getattr(size, "upper_bound", 1) < 0 for size in shape.shape):
@@ -121,6 +123,8 @@ def check_outputs(outputs: list, release: str | None) -> None:
                 raise ValueError("'scale' must be 1.0 for a output of ImageType")
             if one.bias not in (None, 0.0, [0.0, 0.0, 0.0]):
                 raise ValueError("'bias' must be None or 0 for an output of ImageType")
+            if one.grayscale_use_uint8:
+                raise ValueError("'grayscale_use_uint8' can not be set on image output")
             if one.channel_first is not None:
                 raise ValueError("'channel_first' must be None for an output of ImageType")
         _check_dtype(one, release, "outputs")
@@ -129,6 +133,21 @@ def check_outputs(outputs: list, release: str | None) -> None:
         raise ValueError('Either none or all the outputs must have the "name" argument specified')
     if names and names[0] is not None and len(set(names)) != len(names):
         raise ValueError("Duplicate names provided in 'outputs'")
+
+
+def check_fp16_inputs(program: Any, given: list, release: str | None) -> None:
+    """Inputs of fp16 need iOS 16, which must be asked for."""
+    if release is not None or not hasattr(program, "graph_signature"):
+        return
+    names = list(program.graph_signature.user_inputs)
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for at, name in enumerate(names):
+        is_open = at >= len(given) or getattr(given[at], "dtype", None) is None and type(given[at]).__name__ == "TensorType"
+        if is_open and str(getattr(values.get(name), "dtype", "")) == "torch.float16":
+            raise ValueError(
+                "To use fp16 input, please set minimum deployment target to iOS16+\n"
+                f"hint: pass `minimum_deployment_target=ct.target.iOS16`, or `dtype=numpy.float32` for the input `{name}`"
+            )
 
 
 def check_outputs_of(program: Any, wanted: list) -> None:
@@ -150,18 +169,22 @@ def check_outputs_of(program: Any, wanted: list) -> None:
             check_image_shape(one, sizes, one.name or name, "output")
 
 
-def check_states(states: list | None, model: Any, release: str | None) -> None:
-    """States are buffers, by their names. coremill finds them, so that they are only checked."""
+def check_states_of_target(states: list | None, convert_to: str | None, release: str | None) -> None:
+    """States need iOS 18."""
     if not states:
         return
     if any(type(state).__name__ != "StateType" for state in states):
         raise ValueError("'states' must be a list of ct.StateType")
-    if release is not None and not at_least(release, 18):
+    if convert_to == "neuralnetwork" or (release is not None and not at_least(release, 18)):
         raise ValueError(
             "State model is supported only >= iOS18. Please update the minimum_deployment_target to at least "
             "coremltools.target.iOS18"
         )
-    if not hasattr(model, "named_buffers"):
+
+
+def check_states(states: list | None, model: Any) -> None:
+    """States are buffers, by their names. coremill finds them, so that they are only checked."""
+    if not states or not hasattr(model, "named_buffers"):
         return
     buffers = dict(model.named_buffers())
     for state in states:

@@ -6,10 +6,12 @@ import os
 
 from ._checks import (
     at_least,
+    check_fp16_inputs,
     check_inputs,
-    check_outputs_of,
     check_outputs,
+    check_outputs_of,
     check_states,
+    check_states_of_target,
     check_target,
 )
 from ._types import ComputeUnit, dtype_name
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 _SOURCES = ("auto", "pytorch", "tensorflow", "milinternal")
 _LAYOUTS = {"RGB": "rgb", "BGR": "bgr", "GRAYSCALE": "grayscale", "GRAYSCALE_FLOAT16": "grayscale_fp16"}
+#: Names that Core ML does not allow, and that are arguments or buffers of models. The converter appends `_value` to them.
+_RESERVED = ("any", "bool", "dict", "func", "list", "program", "state", "string", "tensor", "tuple")
 #: Keys of the metadata that coremltools writes.
+_METADATA_DATE = "com.github.apple.coremltools.conversion_date"
 _METADATA_SOURCE = "com.github.apple.coremltools.source"
 _METADATA_DIALECT = "com.github.apple.coremltools.source_dialect"
 
@@ -63,7 +68,10 @@ def convert(
         states: the states; buffers that the model writes to are states, whether they are listed or not.
     """
     from ._missing import unsupported
+    from ._passes import check_options
+    from ._scopes import scopes_by_value
     from ._sources import source as exported
+    from ._sources import with_constant_buffers
     from ._trained import check_release, compressed, notes
     from .models.model import MLModel
 
@@ -72,6 +80,7 @@ def convert(
     if source.lower() in ("tensorflow", "milinternal"):
         raise unsupported(f"the source {source!r}", "convert a torch model")
     release = _release(minimum_deployment_target)
+    check_states_of_target(states, convert_to, release)
     check_target(convert_to, release, compute_precision)
     if package_dir is not None and not os.fspath(package_dir).endswith(".mlpackage"):
         raise ValueError("`package_dir` must have extension .mlpackage")
@@ -83,26 +92,32 @@ def convert(
     if release is not None:
         options["target"] = release
 
-    check_states(states, model, release)
+    check_options(pass_pipeline)
+    check_states(states, model)
     infos = notes(model)
     check_release(infos, release is None or at_least(release, 18))
     made = exported(model, inputs)
     check_outputs_of(made.program, wanted)
+    check_fp16_inputs(made.program, given, release)
+    if made.dialect == "TorchScript":
+        with_constant_buffers(made.program, {state.name for state in states or ()})
+    scopes = scopes_by_value(made.program)
     made.program = _with_zero_states(made.program, states)
     options["input_names"] = made.input_names
     names = [one.name for one in wanted if one.name is not None]
-    if names:
-        options["output_names"] = names
+    if names or made.output_names:
+        options["output_names"] = names or made.output_names
     if made.shapes:
         options["shapes"] = made.shapes
     options["metadata"] = _notes(made)
     chosen = options.pop("op_selector", None)
     edits = _edits(made.input_names, given, wanted, classifier_config)
-    result = _converted(made.program, options, edits, chosen)
+    result = _with_allowed_names(_converted(made.program, options, edits, chosen, scopes))
     result = _with_default_types(result, options, release, wanted, given)
     if infos:
         result = compressed(result, model, infos)
     found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
+    found._scopes = scopes
     if package_dir is not None:
         found.save(os.fspath(package_dir))
     return found
@@ -141,7 +156,7 @@ def _compressed(model: MLModel, pipeline: Any) -> MLModel:
     return model
 
 
-def _converted(program: Any, options: dict, edits: list, op_selector: Any) -> Any:
+def _converted(program: Any, options: dict, edits: list, op_selector: Any, scopes: dict) -> Any:
     import json
 
     import coremill
@@ -150,8 +165,21 @@ def _converted(program: Any, options: dict, edits: list, op_selector: Any) -> An
         from ._selector import fp32_values
 
         plain = {**options, "precision": "fp32"}
-        options = {**options, "fp32_values": fp32_values(coremill.convert(program, **plain), op_selector)}
+        options = {**options, "fp32_values": fp32_values(coremill.convert(program, **plain), op_selector, scopes)}
     return coremill.convert(program, edits=json.dumps(edits) if edits else None, **options)
+
+
+def _with_allowed_names(model: Any) -> Any:
+    """The model with coremltools' names for inputs and states that Core ML does not allow: `state` is `state_workaround`."""
+    import json
+
+    function = model.inspect()["functions"][0]
+    edits = []
+    for feature in (*function["inputs"], *function["states"]):
+        word, _, end = feature["name"].rpartition("_")
+        if end == "value" and word in _RESERVED:
+            edits.append({"edit": "rename", "from": feature["name"], "to": f"{word}_workaround"})
+    return model._edit(json.dumps(edits)) if edits else model
 
 
 def _release(target: Any) -> str | None:
@@ -217,12 +245,22 @@ def _precision(precision: Any, pipeline: Any) -> dict:
 
 
 def _notes(made: Any) -> dict:
-    notes = {_METADATA_DIALECT: made.dialect}
+    notes = {_METADATA_DIALECT: made.dialect, _METADATA_DATE: _today()}
     if made.dialect == "TorchScript" or not isinstance(made.program, str):
         import torch
 
         notes[_METADATA_SOURCE] = f"torch=={torch.__version__}"
     return notes
+
+
+def _today() -> str:
+    """The date; that of `SOURCE_DATE_EPOCH` if set, for packages that are the same on every day."""
+    import datetime
+
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch.isdecimal():
+        return str(datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc).date())
+    return str(datetime.date.today())
 
 
 def _edits(names: list, given: list, wanted: list, classifier: Any) -> list:
@@ -258,10 +296,6 @@ def _image(name: str | None, one: Any) -> dict:
 
     if getattr(one, "channel_first", None) is False:
         raise ValueError(f"Image input, '{name}', must be in the channel_first format")
-    if getattr(one, "grayscale_use_uint8", False):
-        from ._missing import unsupported
-
-        raise unsupported("`grayscale_use_uint8`", "pass `color_layout=ct.colorlayout.GRAYSCALE` alone")
     layout = _LAYOUTS[one.color_layout.name]
     return {"edit": "image", "name": name, "layout": layout, "scale": numbers(one.scale), "bias": numbers(one.bias or 0.0)}
 

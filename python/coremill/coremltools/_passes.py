@@ -27,6 +27,35 @@ _SAME = {
 }
 
 
+#: Options of coremltools' passes. Only those of `add_fp16_cast` and of compression have an effect.
+_OPTIONS = {
+    "add_fp16_cast": ("op_selector", "skip_ops_by_type"),
+    "add_int16_cast": ("op_selector", "skip_ops_by_type"),
+    "const_deduplication": ("const_threshold",),
+    "const_elimination": ("skip_const_by_size",),
+    "linear_quantize_weights": ("config", "joint_compression"),
+    "palettize_weights": ("config", "joint_compression"),
+    "prune_weights": ("config", "joint_compression"),
+    "scaled_dot_product_attention_sliced_q": ("min_seq_length", "seq_length_divider"),
+}
+
+
+def check_options(pipeline: Any) -> None:
+    """Checks the options of a pipeline's passes."""
+    for pass_name, options in getattr(pipeline, "_options", {}).items():
+        name = pass_name.rpartition("::")[2]
+        for option, value in options.items():
+            if option not in _OPTIONS.get(name, ()):
+                raise NotImplementedError(f"The graph pass `{name}` doesn't support option `{option}`.")
+            if option == "skip_const_by_size":
+                try:
+                    float(value)
+                except (TypeError, ValueError):
+                    raise ValueError(
+                        f"Expected to get float threshold, but got `{value}` which cannot be converted to float"
+                    ) from None
+
+
 class FP16ComputePrecision:
     """fp16 for the operations that a function selects."""
 
@@ -72,6 +101,9 @@ class PassPipeline(metaclass=_Pipelines):
         self._options: dict = {}
         self._pipeline_name = pipeline_name
 
+    def __str__(self) -> str:
+        return self._pipeline_name
+
     def remove_passes(self, passes_names: Any) -> None:
         """Leaves passes out."""
         self._removed.update(passes_names)
@@ -92,10 +124,10 @@ class PassPipeline(metaclass=_Pipelines):
 
     insert_pass = append_pass
 
-    def set_options(self, pass_name: str, options: dict, override: bool = False) -> None:
+    def set_options(self, pass_name: str, options: dict, override: bool = True) -> None:
         """Sets the options of a pass; `op_selector` and `skip_ops_by_type` of `add_fp16_cast` have an effect."""
         if pass_name in self._options and not override:
-            raise ValueError(f"The pass {pass_name} already has associated options. Set override to True to overwrite them")
+            raise ValueError(f"The pass {pass_name} already has associated options.")
         self._options[pass_name] = dict(options)
 
     def get_options(self, pass_name: str) -> Any:

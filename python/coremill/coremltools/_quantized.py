@@ -31,6 +31,11 @@ def without_quantized_tensors(graph: Any, parameters: dict) -> list:
             continue
         if _replace(node.output(), lambda node=node, tensor=tensor: _stored(graph, node, tensor)):
             replaced.append(name)
+    for node in [node for node in graph.nodes() if node.kind() == "prim::Constant"]:
+        # torch folds the quantization of constants.
+        tensor = node.t("value") if node.hasAttribute("value") and node.kindOf("value") == "t" else None
+        if tensor is not None and tensor.is_quantized:
+            _replace(node.output(), lambda node=node, tensor=tensor: _stored(graph, node, tensor))
     for at, value in reversed(list(enumerate(graph.inputs()))):
         if value.debugName() in replaced and not value.uses():
             graph.eraseInput(at)

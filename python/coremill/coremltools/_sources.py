@@ -21,7 +21,10 @@ class Source:
         self.program = program
         self.dialect = dialect
         self.input_names: list = []
+        self.output_names: list = []
         self.shapes: dict = {}
+        #: Bounds of the dimensions of arrays, by input.
+        self.ranges: dict = {}
 
 
 def is_exported(model: Any) -> bool:
@@ -77,6 +80,39 @@ def flat(inputs: Any) -> list:
     return found
 
 
+def with_constant_buffers(program: Any, states: set) -> None:
+    """Makes each prediction start with the values of buffers that are not states, as coremltools does with traced modules."""
+    import torch
+
+    buffers = program.graph_signature.inputs_to_buffers
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.op != "placeholder" or node.name not in buffers or buffers[node.name] in states or not node.users:
+            continue
+        if not _is_written(node):
+            continue
+        users = list(node.users)
+        with graph.inserting_before(users[0]):
+            copied = graph.call_function(torch.ops.aten.clone.default, (node,))
+        copied.meta = {"val": node.meta.get("val")}
+        for user in users:
+            user.replace_input_with(node, copied)
+    program.graph_module.recompile()
+
+
+def _is_written(node: Any) -> bool:
+    """Whether a call writes to a value or to a view of it."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is None:
+            continue
+        for argument, value in zip(schema.arguments, user.args):
+            alias = argument.alias_info
+            if value is node and alias is not None and (alias.is_write or _is_written(user)):
+                return True
+    return False
+
+
 def _user_inputs(program: Any) -> list:
     return list(program.graph_signature.user_inputs)
 
@@ -91,10 +127,10 @@ def _names_of_archive(path: str) -> list:
 def _named(made: Source, known: list, inputs: list | None) -> Source:
     """Names and enumerated shapes by position, as far as they are given."""
     known = [name for name in known if isinstance(name, str)]
-    if inputs is None:
-        return made
     shapes = _known_shapes(made.program)
-    given = flat(inputs)
+    if inputs is None and not any(shapes.get(name) == () or _is_open(shapes.get(name)) for name in known):
+        return made
+    given = flat(inputs or ())
     if len(given) > len(known):
         raise ValueError(f"{len(given)} inputs are described; the program has {len(known)}")
     by_name = {one.name: one for one in given if one.name}
@@ -102,11 +138,47 @@ def _named(made: Source, known: list, inputs: list | None) -> Source:
     is_named = bool(by_name) and len(by_name) == len(given) and all(name in known for name in by_name)
     for at, name in enumerate(known):
         one = by_name.get(name) if is_named else (given[at] if at < len(given) else None)
-        made.input_names.append((one.name if one is not None and one.name else name))
+        made.input_names.append(one.name if one is not None and one.name else _name_of_input(name, shapes))
         if one is not None:
             _check_shape(name, shapes.get(name), one)
-            _note_shapes(made, made.input_names[-1], one)
+            _note_shapes(made, made.input_names[-1], one, shapes.get(name))
+        _note_ranges(made, made.input_names[-1], one, shapes.get(name))
     return made
+
+
+def _name_of_input(name: str, shapes: dict) -> str:
+    """coremltools' name of an input, which marks scalars: Core ML has no arrays without dimensions."""
+    return f"{name}_wrapped_as_tensor_for_coreml" if shapes.get(name) == () else name
+
+
+def _note_ranges(made: Source, name: str, one: Any, known: tuple | None) -> None:
+    """Notes the bounds of open dimensions: those of `RangeDim`, or those of the exported program."""
+    if known is None or all(type(size) is int for size in known) or type(one).__name__ == "ImageType":
+        return
+    given = getattr(one, "shape", None)
+    if given is not None and (not hasattr(given, "shape") or not given.has_symbolic):
+        return
+    ranges = []
+    for at, size in enumerate(known):
+        own = given.shape[at] if given is not None else None
+        if type(size) is int:
+            ranges.append([size, size])
+        elif hasattr(own, "lower_bound"):
+            ranges.append([own.lower_bound, own.upper_bound if own.upper_bound > 0 else None])
+        elif own is not None:
+            return
+        else:
+            bounds = getattr(made.program, "range_constraints", {}).get(getattr(size.node, "expr", None))
+            if bounds is None:
+                return
+            ranges.append([_bound(bounds.lower), _bound(bounds.upper)])
+    made.ranges[name] = ranges
+
+
+def _bound(value: Any) -> int:
+    """A bound as coremltools writes it: the largest 32-bit integer if unbounded."""
+    limit = 2**31 - 1
+    return limit if value > limit else max(int(value), 0)
 
 
 def _known_shapes(program: Any) -> dict:
@@ -131,7 +203,14 @@ def _check_shape(name: str, known: tuple | None, one: Any) -> None:
         )
 
 
-def _note_shapes(made: Source, name: str, one: Any) -> None:
+def _is_open(shape: tuple | None) -> bool:
+    """Whether a shape has dimensions that are not fixed."""
+    return shape is not None and any(type(size) is not int for size in shape)
+
+
+def _note_shapes(made: Source, name: str, one: Any, known: tuple | None = None) -> None:
+    if _is_open(known) and one.shape is not None and hasattr(one.shape, "shape") and not one.shape.has_symbolic:
+        made.shapes[name] = [list(one.shape.default)]
     if type(one.shape).__name__ == "EnumeratedShapes":
         default = tuple(one.shape.default)
         shapes = [tuple(shape.default) for shape in one.shape.shapes]
@@ -236,6 +315,7 @@ def _of_script(module: Any, inputs: list) -> Source:
             f"Number of TorchScript inputs ({len(names)}) must match the user provided inputs ({len(inputs)})."
         )
     nested = _nested(inputs, iter(examples))
+    _check_dynamic_quantization(module)
 
     class Converter(TS2EPConverter):
         """Exports with the dimensions that are asked for."""
@@ -281,6 +361,9 @@ def _of_script(module: Any, inputs: list) -> Source:
             "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of `torch.jit.trace`"
         ) from failure
     made = Source(program, "TorchScript")
+    outputs = _names_of_outputs(module)
+    if len(outputs) == len(program.graph_signature.user_outputs):
+        made.output_names = outputs
     known = _user_inputs(program)
     if len(known) == len(names):
         # The names in the traced graph are those of the module's arguments.
@@ -290,6 +373,39 @@ def _of_script(module: Any, inputs: list) -> Source:
             _note_shapes(made, name, one)
         return made
     return _named(made, known, inputs)
+
+
+def _check_dynamic_quantization(module: Any) -> None:
+    """Raises coremltools' error for layers that quantize their inputs when they run."""
+    for node in module.inlined_graph.nodes():
+        name = node.kind().rpartition("::")[2]
+        if name.endswith("_dynamic") and node.kind().startswith("quantized::"):
+            raise RuntimeError(
+                f"PyTorch convert function for op '{name}' not implemented.\n"
+                "Dynamic quantized models are not supported by Core ML.\n"
+                "Please use static quantization or the APIs in coremltools.optimize to quantize/compress models."
+            )
+
+
+def _names_of_outputs(module: Any) -> list:
+    """The names that coremltools gives to outputs: those of torch's canonical graph. Empty if an output has none of its own."""
+    import torch
+
+    graph = module.forward.graph.copy()
+    for name in ("inline", "inline_fork_wait", "dce", "canonicalize_graph_fuser_ops"):
+        getattr(torch._C, f"_jit_pass_{name}")(graph)
+    graph = torch._C._jit_pass_canonicalize(graph)
+    values = list(graph.outputs())
+    while any(value.node().kind() in ("prim::TupleConstruct", "prim::ListConstruct") for value in values):
+        values = [
+            inner
+            for value in values
+            for inner in (value.node().inputs() if value.node().kind().endswith("Construct") else [value])
+        ]
+    inputs = {_identifier(value.debugName().split(".")[0]) for value in graph.inputs()}
+    names = [_identifier(value.debugName().replace(".", "_")) for value in values]
+    is_plain = all(value.isCompleteTensor() or str(value.type()) == "Tensor" for value in values)
+    return names if is_plain and len(set(names)) == len(names) and not inputs & set(names) else []
 
 
 def _identifier(name: str) -> str:

@@ -1,0 +1,212 @@
+"""Names, states, bounds, dates and origins of conversions with `coremill.coremltools`, beside coremltools and torch."""
+
+import datetime
+from enum import Enum
+
+import coremltools
+import numpy
+import pytest
+import torch
+
+import coremill.coremltools as ct
+
+
+class Counter(torch.nn.Module):
+    """Adds its input to a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state.add_(x)
+        return self.state * 5
+
+
+class Branches(torch.nn.Module):
+    """Several outputs, of nested modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+        self.two = torch.nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        y = self.one(x)
+        return y, torch.softmax(y + self.two(x), -1), y.sum()
+
+
+class Scope(Enum):
+    """Members of coremltools' `ScopeSource`."""
+
+    TORCHSCRIPT_MODULE_NAME = 1
+    EXIR_STACK_TRACE = 3
+
+
+@pytest.mark.parametrize("module", [torch.nn.ReLU(), torch.nn.Linear(3, 4), Branches(), torch.nn.Softmax(-1)])
+def test_outputs_without_names_are_called_as_by_coremltools(module: torch.nn.Module) -> None:
+    """Scripts read results by these names."""
+    traced = torch.jit.trace(module.eval(), torch.rand(2, 3))
+    names = []
+    for package in (ct, coremltools):
+        model = package.convert(traced, inputs=[package.TensorType(shape=(2, 3))], convert_to="mlprogram")
+        names.append([output.name for output in model.get_spec().description.output])
+    assert names[0] == names[1]
+
+
+def test_buffers_of_traced_modules_are_states_only_if_listed() -> None:
+    """As in coremltools, each prediction starts with the buffers' values otherwise."""
+    traced = torch.jit.trace(Counter(), torch.zeros(3))
+    x = numpy.array([1.0, 1.0, 1.0], numpy.float32)
+    inputs = [ct.TensorType(name="x", shape=(3,))]
+    plain = ct.convert(traced, inputs=inputs, minimum_deployment_target=ct.target.iOS17)
+    assert not plain._is_stateful()
+    for _ in range(2):
+        (found,) = plain.predict({"x": x}).values()
+        numpy.testing.assert_array_equal(found, [10, 15, 20])
+    states = [ct.StateType(ct.TensorType(shape=(3,)), name="state")]
+    kept = ct.convert(traced, inputs=inputs, states=states, minimum_deployment_target=ct.target.iOS18)
+    assert [state.name for state in kept.get_spec().description.state] == ["state_workaround"]
+    state = kept.make_state()
+    for count in (1, 2):
+        (found,) = kept.predict({"x": x}, state=state).values()
+        numpy.testing.assert_array_equal(found, [5 * count] * 3)
+    for options in ({"minimum_deployment_target": ct.target.iOS17}, {"convert_to": "neuralnetwork"}):
+        with pytest.raises(ValueError, match="State model is supported only >= iOS18"):
+            ct.convert(traced, inputs=inputs, states=states, **options)
+
+
+def test_writes_through_views_of_constant_buffers() -> None:
+    """A view of a buffer is written to, and the buffer is read afterwards."""
+
+    class Table(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.arange(6.0).reshape(2, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            before = self.rows * 1
+            self.rows[1].mul_(x)
+            return self.rows + before
+
+    x = torch.tensor([2.0, 3.0, 4.0])
+    expected = Table()(x)
+    traced = torch.jit.trace(Table(), torch.ones(3), check_trace=False)
+    traced.rows.copy_(torch.arange(6.0).reshape(2, 3))
+    model = ct.convert(traced, inputs=[ct.TensorType(name="x", shape=(3,))])
+    for _ in range(2):
+        (found,) = model.predict({"x": x}).values()
+        numpy.testing.assert_array_equal(found, expected)
+
+
+def test_scalars_and_fp16_inputs_of_exported_programs() -> None:
+    """The name tells that the scalar is an array of one element."""
+
+    class Next(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    model = ct.convert(torch.export.export(Next(), (torch.tensor(2.0),)))
+    (found,) = model.predict({"x_wrapped_as_tensor_for_coreml": numpy.array([4.0])}).values()
+    assert found == 5
+    half = torch.export.export(Next(), (torch.rand(2).half(),))
+    with pytest.raises(ValueError, match=r"please set minimum deployment target to iOS16\+"):
+        ct.convert(half)
+    for options in ({"minimum_deployment_target": ct.target.iOS16}, {"inputs": [ct.TensorType(dtype=numpy.float32)]}):
+        (found,) = ct.convert(half, **options).predict({"x": numpy.array([1.0, 2.0])}).values()
+        numpy.testing.assert_array_equal(found, [2, 3])
+
+
+def test_dates_are_written_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`SOURCE_DATE_EPOCH` makes packages equal on all days."""
+    key = "com.github.apple.coremltools.conversion_date"
+    program = torch.export.export(torch.nn.ReLU(), (torch.rand(2),))
+    assert ct.convert(program).user_defined_metadata[key] in {
+        str(datetime.date.today() - datetime.timedelta(days)) for days in (0, 1)
+    }
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    assert ct.convert(program).user_defined_metadata[key] == "1970-01-02"
+
+
+def test_operations_know_their_modules_and_lines() -> None:
+    """By `op.scopes`, in the program of a model and in `op_selector`."""
+    program = torch.export.export(Branches().eval(), (torch.rand(2, 3),))
+    function = ct.convert(program)._mil_program.functions["main"]
+    (linear, *_) = function.find_ops(op_type="linear")
+    assert linear.scopes[Scope.TORCHSCRIPT_MODULE_NAME][:2] == ["one", "one.0"]
+    assert linear.scopes[Scope.EXIR_STACK_TRACE][0].splitlines()[-1].strip() == "y = self.one(x)"
+    (softmax,) = function.find_ops(op_type="softmax")
+    assert softmax.scopes[Scope.EXIR_STACK_TRACE][0].splitlines()[-1].strip() == "return y, torch.softmax(y + self.two(x), -1), y.sum()"
+    assert list(function.inputs) == ["x"]
+
+    def selector(op: object) -> bool:
+        return "two" not in op.scopes[Scope.TORCHSCRIPT_MODULE_NAME]
+
+    precision = ct.transform.FP16ComputePrecision(op_selector=selector)
+    block = ct.convert(program, compute_precision=precision)._mil_program.functions["main"]
+    spec = ct.convert(program, compute_precision=precision).get_spec().mlProgram.functions["main"]
+    types = {op.outputs[0].name: op.outputs[0].type.tensorType.dataType for op in spec.block_specializations[spec.opset].operations}
+    found = {op.scopes[Scope.TORCHSCRIPT_MODULE_NAME][0]: types[op.name] for op in block.find_ops(op_type="linear")}
+    assert found == {"one": 10, "two": 11}
+
+
+def test_options_of_passes_are_checked() -> None:
+    """As coremltools checks them."""
+    program = torch.export.export(torch.nn.ReLU(), (torch.rand(2),))
+    pipeline = ct.PassPipeline()
+    pipeline.set_options("common::fuse_conv_batchnorm", {"skip_ops_by_type": "conv"})
+    with pytest.raises(NotImplementedError, match="`fuse_conv_batchnorm` doesn't support option `skip_ops_by_type`"):
+        ct.convert(program, pass_pipeline=pipeline)
+    pipeline = ct.PassPipeline()
+    pipeline.set_options("common::const_elimination", {"skip_const_by_size": "some"})
+    with pytest.raises(ValueError, match="Expected to get float threshold, but got `some`"):
+        ct.convert(program, pass_pipeline=pipeline)
+    pipeline.set_options("common::const_elimination", {"skip_const_by_size": "1e8"})
+    ct.convert(program, pass_pipeline=pipeline)
+    with pytest.raises(ValueError, match="already has associated options"):
+        pipeline.set_options("common::const_elimination", {}, override=False)
+
+
+def test_gray_images_of_bytes() -> None:
+    """Floats and bytes give equal results; the option needs iOS 17, as in coremltools."""
+    from PIL import Image
+
+    picture = numpy.random.default_rng(0).integers(0, 255, (6, 4), dtype=numpy.uint8)
+    traced = torch.jit.trace(torch.nn.Identity(), torch.rand(1, 1, 6, 4))
+    image = ct.ImageType(name="x", shape=(1, 1, 6, 4), color_layout=ct.colorlayout.GRAYSCALE, grayscale_use_uint8=True)
+    outputs = [ct.ImageType(name="y", color_layout=ct.colorlayout.GRAYSCALE)]
+    model = ct.convert(traced, inputs=[image], outputs=outputs, minimum_deployment_target=ct.target.iOS17)
+    numpy.testing.assert_array_equal(numpy.asarray(model.predict({"x": Image.fromarray(picture)})["y"]), picture)
+    with pytest.raises(ValueError, match="'grayscale_use_uint8'"):
+        ct.convert(traced, inputs=[image], outputs=outputs)
+
+
+def test_dynamic_quantization_is_refused() -> None:
+    """With coremltools' error."""
+    torch.backends.quantized.engine = "qnnpack"
+    module = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(3, 2)), {torch.nn.Linear})
+    traced = torch.jit.trace(module.eval(), torch.rand(4, 3))
+    with pytest.raises(RuntimeError, match="op 'linear_dynamic' not implemented"):
+        ct.convert(traced, inputs=[ct.TensorType(shape=(4, 3))])
+
+
+def test_quantized_constants_become_compressed_weights() -> None:
+    """torch folds the quantization of a weight into the traced module."""
+    torch.manual_seed(0)
+    weight = torch.rand(5, 3, 2, 4)
+
+    class Convolution(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            quantized = torch.quantize_per_tensor(weight, 0.004, 3, torch.quint8)
+            return torch.nn.functional.conv2d(x, quantized.dequantize())
+
+    x = torch.rand(1, 3, 8, 8)
+    model = ct.convert(
+        torch.jit.trace(Convolution(), x),
+        inputs=[ct.TensorType(name="x", shape=(1, 3, 8, 8))],
+        outputs=[ct.TensorType(name="y")],
+        minimum_deployment_target=ct.target.iOS17,
+    )
+    numpy.testing.assert_allclose(model.predict({"x": x})["y"], Convolution()(x), rtol=2e-2, atol=2e-2)
+    types = [op.op_type for op in model._mil_program.functions["main"].operations]
+    assert "constexpr_affine_dequantize" in types
