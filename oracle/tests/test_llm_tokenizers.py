@@ -112,3 +112,36 @@ def test_unigram_files_have_the_ids_of_tokenizers(byte_fallback, tmp_path):
     texts = TEXTS + list(random_texts(1500))
     failures = wrong(path, texts, lambda text: tokenizer.encode(text).ids, tokenizer.decode)
     assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+
+
+def word_pieces(lowercase):
+    """A small vocabulary of BERT's kind, trained on these texts."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=1500, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False
+    )
+    tokenizer.train_from_iterator(corpus(), trainer)
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    return tokenizer
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_word_pieces_have_the_ids_of_tokenizers(lowercase, tmp_path):
+    tokenizer = word_pieces(lowercase)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = [*TEXTS, "[CLS] a[MASK]b ΟΔΟΣ İ ", "it 's n't , do not !", "x" * 101, *random_texts(1500)]
+    decode = lambda ids: tokenizer.decode(ids, skip_special_tokens=True)  # noqa: E731
+    failures = wrong(tmp_path / "tokenizer.json", texts, lambda text: tokenizer.encode(text).ids, decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    words = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+    (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    failures = wrong(tmp_path / "plain" / "vocab.txt", texts, lambda text: tokenizer.encode(text).ids, decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::bytes::fallback_byte;
 use super::unigram::Scores;
+use super::wordpiece::WordPieces;
 use crate::error::{Result, fail};
 
 /// A vocabulary with the order of its merges.
@@ -33,6 +34,8 @@ pub(super) enum Order {
     Scores(Vec<f32>),
     /// No pairs are merged: the division with the highest sum of scores is chosen.
     Unigram(Scores),
+    /// No pairs are merged: words are cut into the longest tokens from their start.
+    WordPieces(WordPieces),
 }
 
 impl Default for Order {
@@ -99,6 +102,13 @@ impl Bpe {
             }
             return Ok(());
         }
+        if let Order::WordPieces(pieces) = &self.order {
+            match pieces.divide(piece, |part| self.id(part)) {
+                Some(found) => ids.extend(found),
+                None => ids.extend(self.unknown),
+            }
+            return Ok(());
+        }
         let mut symbols = self.symbols(piece)?;
         self.merge(piece, &mut symbols);
         let mut at = if symbols.is_empty() { NONE } else { 0 };
@@ -156,7 +166,7 @@ impl Bpe {
                 let ordered = if bits >> 31 == 1 { bits } else { !bits & 0x7fff_ffff };
                 Some((ordered, id))
             }
-            Order::Unigram(_) => None,
+            Order::Unigram(_) | Order::WordPieces(_) => None,
         }
     }
 
@@ -193,7 +203,7 @@ impl Bpe {
     /// All merges of a vocabulary with scores, the best first, as `tokenizer.json` lists them.
     pub(super) fn merges(&self) -> Vec<(u32, u32)> {
         match &self.order {
-            Order::Unigram(_) => Vec::new(),
+            Order::Unigram(_) | Order::WordPieces(_) => Vec::new(),
             Order::Merges(merges) => {
                 let mut all: Vec<_> =
                     merges.iter().map(|(pair, (rank, _))| (*rank, *pair)).collect();

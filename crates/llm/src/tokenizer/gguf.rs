@@ -5,8 +5,13 @@ use std::sync::Arc;
 
 use coremill_graph::MetadataValue;
 
+use super::bert;
 use super::bpe::{Bpe, Order};
-use super::split::{Behavior, GPT2, Normalizer, Pattern, Prepends, Splitter, UnicodeForm};
+use super::bytes::MARK;
+use super::forms::BertForms;
+use super::pattern::Pattern;
+use super::split::{Behavior, GPT2, Normalizer, Prepends, Splitter, UnicodeForm};
+use super::wordpiece::CONTINUATION;
 use super::{AddedToken, Decoding, Tokenizer};
 use crate::error::{Error, ErrorKind, Result, fail};
 
@@ -74,6 +79,9 @@ pub(super) fn read(metadata: &Metadata) -> Result<Tokenizer> {
     }
     let tokens: Vec<Arc<str>> =
         tokens.iter().map(|token| Arc::from(token.as_str().unwrap_or_default())).collect();
+    if model == "bert" {
+        return read_words(metadata, &tokens);
+    }
     let kinds = get(metadata, "token_type").and_then(MetadataValue::as_array);
     let kinds = kinds.into_iter().flat_map(|kinds| kinds.iter().map(|kind| kind.as_u64()));
     let mut added = Vec::new();
@@ -98,7 +106,7 @@ pub(super) fn read(metadata: &Metadata) -> Result<Tokenizer> {
         other => {
             let message = format!("vocabularies of type `{other}` are not supported");
             let error = Error::new(ErrorKind::Unsupported, message);
-            return Err(error.with_hint("supported types: gpt2, llama"));
+            return Err(error.with_hint("supported types: gpt2, llama, bert"));
         }
     }
     let adds = |key: &str, otherwise: bool| {
@@ -114,6 +122,32 @@ pub(super) fn read(metadata: &Metadata) -> Result<Tokenizer> {
         tokenizer.affixes[1].extend(id("eos_token_id"));
     }
     Ok(tokenizer.assemble())
+}
+
+/// WordPiece, as in BERT. Words begin with a mark, and tokens that continue them have none.
+fn read_words(metadata: &Metadata, tokens: &[Arc<str>]) -> Result<Tokenizer> {
+    let is_special = |token: &str| token.starts_with('[') && token.ends_with(']');
+    let plain = |token: &Arc<str>| -> Arc<str> {
+        match token.strip_prefix(MARK) {
+            Some(word) => Arc::from(word),
+            None if is_special(token) => token.clone(),
+            None => Arc::from(format!("{CONTINUATION}{token}")),
+        }
+    };
+    let name = |keys: &[&str], usual: &'static str| {
+        let id = keys.iter().find_map(|key| get(metadata, key)?.as_u64());
+        let token = id.and_then(|id| tokens.get(usize::try_from(id).ok()?));
+        token.map_or_else(|| usual.to_owned(), |token| plain(token).to_string())
+    };
+    let unknown = name(&["unknown_token_id"], "[UNK]");
+    let before = name(&["cls_token_id", "bos_token_id"], "[CLS]");
+    let after = name(&["seperator_token_id", "eos_token_id"], "[SEP]");
+    let (pad, mask) = (name(&["padding_token_id"], "[PAD]"), name(&["mask_token_id"], "[MASK]"));
+    let special = [&*pad, &unknown, &before, &after, &mask];
+    // llama.cpp has no setting for it.
+    let forms = BertForms::new(true, true, true, true)?;
+    let tokens = tokens.iter().map(plain).collect();
+    bert::assemble(tokens, &special, [&before, &after], &unknown, forms)
 }
 
 /// Byte-level BPE with merges, as in GPT-2.
@@ -182,6 +216,7 @@ fn read_scored(metadata: &Metadata, tokenizer: &mut Tokenizer) -> Result<()> {
         has_marks: true,
         byte_fallback: tokenizer.model.bytes.is_some(),
         strips_first: prepends == Prepends::Always,
+        ..Decoding::default()
     };
     Ok(())
 }

@@ -6,15 +6,24 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::base64;
+use super::bert;
 use super::bpe::{Bpe, Order};
 use super::charsmap::Charsmap;
-use super::split::{Behavior, GPT2, Normalizer, Pattern, Prepends, Splitter, UnicodeForm};
+use super::forms::BertForms;
+use super::pattern::Pattern;
+use super::split::{
+    Behavior, GPT2, Normalizer, PUNCTUATION, Prepends, Splitter, UnicodeForm, WHITE_SPACE,
+};
 use super::unigram::Scores;
+use super::wordpiece::{CONTINUATION, MAX_CHARACTERS, WordPieces};
 use super::{AddedToken, Decoding, Tokenizer};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Ids must be below this number, so that a small file cannot allocate a large table.
 const MAX_IDS: usize = 1 << 24;
+
+/// Most characters of a word that a WordPiece vocabulary may accept.
+const MAX_WORD: usize = 10_000;
 
 fn invalid(what: &str) -> Error {
     Error::new(ErrorKind::Format, format!("{what} of the tokenizer is not valid"))
@@ -67,6 +76,7 @@ fn read_model(model: &Value) -> Result<Bpe> {
     match model["type"].as_str().unwrap_or("BPE") {
         "BPE" => {}
         "Unigram" => return read_unigram(model),
+        "WordPiece" => return read_word_pieces(model),
         other => return Err(unsupported("model", other)),
     }
     for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
@@ -74,21 +84,7 @@ fn read_model(model: &Value) -> Result<Bpe> {
             return Err(unsupported("setting", key));
         }
     }
-    let vocabulary = model["vocab"].as_object().ok_or_else(|| invalid("the vocabulary"))?;
-    let ids = vocabulary.values().map(|id| id.as_u64().filter(|&id| id < MAX_IDS as u64));
-    let most = ids.clone().map(|id| id.map_or(MAX_IDS as u64, |id| id)).max().unwrap_or(0) as usize;
-    // A few ids may be left out.
-    if most >= MAX_IDS || most > vocabulary.len() * 2 + (1 << 16) {
-        return Err(invalid("the vocabulary"));
-    }
-    let mut tokens: Vec<Arc<str>> =
-        vec![Arc::from(""); if vocabulary.is_empty() { 0 } else { most + 1 }];
-    for (token, id) in vocabulary.keys().zip(ids) {
-        if let Some(id) = id {
-            tokens[id as usize] = Arc::from(token.as_str());
-        }
-    }
-    let mut bpe = Bpe::new(tokens);
+    let mut bpe = Bpe::new(read_vocabulary(model)?);
     let merges = model["merges"].as_array().ok_or_else(|| invalid("the list of merges"))?;
     let mut order = HashMap::with_capacity(merges.len());
     let mut joined = String::new();
@@ -118,6 +114,39 @@ fn read_model(model: &Value) -> Result<Bpe> {
     if flag(model, "byte_fallback") {
         bpe.find_bytes();
     }
+    Ok(bpe)
+}
+
+/// The tokens of a vocabulary by their ids.
+fn read_vocabulary(model: &Value) -> Result<Vec<Arc<str>>> {
+    let vocabulary = model["vocab"].as_object().ok_or_else(|| invalid("the vocabulary"))?;
+    let ids = vocabulary.values().map(|id| id.as_u64().filter(|&id| id < MAX_IDS as u64));
+    let most = ids.clone().map(|id| id.map_or(MAX_IDS as u64, |id| id)).max().unwrap_or(0) as usize;
+    // A few ids may be left out.
+    if most >= MAX_IDS || most > vocabulary.len() * 2 + (1 << 16) {
+        return Err(invalid("the vocabulary"));
+    }
+    let mut tokens: Vec<Arc<str>> =
+        vec![Arc::from(""); if vocabulary.is_empty() { 0 } else { most + 1 }];
+    for (token, id) in vocabulary.keys().zip(ids) {
+        if let Some(id) = id {
+            tokens[id as usize] = Arc::from(token.as_str());
+        }
+    }
+    Ok(tokens)
+}
+
+/// A list of words and of tokens that continue them.
+fn read_word_pieces(model: &Value) -> Result<Bpe> {
+    let mut bpe = Bpe::new(read_vocabulary(model)?);
+    let unknown = model["unk_token"].as_str().and_then(|token| bpe.id(token));
+    bpe.unknown = Some(unknown.ok_or_else(|| invalid("the unknown token"))?);
+    let prefix = model["continuing_subword_prefix"].as_str().unwrap_or(CONTINUATION).to_owned();
+    let most = model["max_input_chars_per_word"].as_u64();
+    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_CHARACTERS);
+    // A word costs the square of its length.
+    let max_characters = most.min(MAX_WORD);
+    bpe.order = Order::WordPieces(WordPieces { prefix, max_characters });
     Ok(bpe)
 }
 
@@ -179,6 +208,16 @@ fn read_normalizer(value: &Value, steps: &mut Vec<Normalizer>) -> Result<()> {
             "NFKC" => Normalizer::Form(UnicodeForm::Nfkc),
             "NFKD" => Normalizer::Form(UnicodeForm::Nfkd),
             "Lowercase" => Normalizer::Lowercase,
+            "BertNormalizer" => {
+                let flag = |key: &str, usual: bool| step[key].as_bool().unwrap_or(usual);
+                let lowercases = flag("lowercase", true);
+                Normalizer::Bert(BertForms::new(
+                    flag("clean_text", true),
+                    flag("handle_chinese_chars", true),
+                    flag("strip_accents", lowercases),
+                    lowercases,
+                )?)
+            }
             "Precompiled" => {
                 let bytes = step["precompiled_charsmap"].as_str().and_then(base64::decode);
                 Normalizer::Charsmap(Charsmap::new(bytes.ok_or_else(|| invalid("a step"))?)?)
@@ -227,9 +266,13 @@ fn read_splitter(value: &Value, steps: &mut Vec<Splitter>) -> Result<()> {
                     Value::Null => Behavior::Isolated,
                     behavior => read_behavior(behavior)?,
                 };
-                pattern(r"[!-/:-@\[-`{-~\p{P}]", behavior)?
+                pattern(PUNCTUATION, behavior)?
             }
-            "WhitespaceSplit" => pattern(r"\s+", Behavior::Removed)?,
+            "WhitespaceSplit" => pattern(WHITE_SPACE, Behavior::Removed)?,
+            "BertPreTokenizer" => {
+                steps.extend(bert::splitters()?);
+                continue;
+            }
             "Metaspace" => Splitter::Metaspace {
                 prepends: read_prepends(step)?,
                 splits: step["split"].as_bool().unwrap_or(true),
@@ -271,6 +314,15 @@ fn read_affixes(value: &Value, tokenizer: &mut Tokenizer) -> Result<()> {
             "Sequence" => read_affixes(step, tokenizer)?,
             // It corrects offsets alone.
             "ByteLevel" => {}
+            // Also a token between the texts of a pair.
+            "BertProcessing" | "RobertaProcessing" => {
+                let id = |key: &str| step[key][1].as_u64().and_then(|id| u32::try_from(id).ok());
+                let (Some(before), Some(after)) = (id("cls"), id("sep")) else {
+                    return Err(invalid("a step"));
+                };
+                tokenizer.affixes[0].push(before);
+                tokenizer.affixes[1].push(after);
+            }
             "TemplateProcessing" => {
                 let mut place = 0;
                 for part in step["single"].as_array().into_iter().flatten() {
@@ -298,6 +350,13 @@ fn read_decoder(value: &Value, decoding: &mut Decoding) -> Result<()> {
             "ByteLevel" => decoding.byte_level = true,
             "ByteFallback" => decoding.byte_fallback = true,
             "Fuse" => {}
+            "WordPiece" => {
+                if step["prefix"].as_str().is_some_and(|prefix| prefix != CONTINUATION) {
+                    return Err(unsupported("setting", "prefix"));
+                }
+                decoding.word_pieces = true;
+                decoding.cleans = step["cleanup"].as_bool().unwrap_or(true);
+            }
             "Metaspace" => {
                 decoding.has_marks = true;
                 decoding.strips_first = read_prepends(step)? != Prepends::Never;
@@ -371,6 +430,15 @@ fn write_model(model: &Bpe) -> Value {
         }
     }
     let token = |id: u32| model.tokens.get(id as usize).map_or("", |token| &**token);
+    if let Order::WordPieces(pieces) = &model.order {
+        return json!({
+            "type": "WordPiece",
+            "unk_token": model.unknown.map(token),
+            "continuing_subword_prefix": pieces.prefix,
+            "max_input_chars_per_word": pieces.max_characters,
+            "vocab": vocabulary,
+        });
+    }
     let merges: Vec<Value> = model
         .merges()
         .into_iter()
@@ -414,6 +482,7 @@ fn write_normalizer(normalizer: &Normalizer) -> Vec<Value> {
         Normalizer::Form(UnicodeForm::Nfkc) => json!({ "type": "NFKC" }),
         Normalizer::Form(UnicodeForm::Nfkd) => json!({ "type": "NFKD" }),
         Normalizer::Lowercase => json!({ "type": "Lowercase" }),
+        Normalizer::Bert(forms) => forms.to_json(),
         Normalizer::Charsmap(charsmap) => {
             let text = base64::encode(&charsmap.bytes);
             json!({ "type": "Precompiled", "precompiled_charsmap": text })
@@ -489,6 +558,10 @@ fn write_decoder(decoding: Decoding) -> Vec<Value> {
     if decoding.byte_level {
         let steps = json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true });
         return vec![steps];
+    }
+    if decoding.word_pieces {
+        let (prefix, cleanup) = (CONTINUATION, decoding.cleans);
+        return vec![json!({ "type": "WordPiece", "prefix": prefix, "cleanup": cleanup })];
     }
     let mut steps = Vec::new();
     if decoding.has_marks {
@@ -587,9 +660,10 @@ mod tests {
             read(&changed).expect_err("refused").to_string()
         };
         assert!(
-            refusal("normalizer", json!({ "type": "BertNormalizer" })).contains("BertNormalizer")
+            refusal("normalizer", json!({ "type": "ByteLevel" }))
+                .contains("normalizer `ByteLevel`")
         );
-        assert!(refusal("model", json!({ "type": "WordPiece" })).contains("model `WordPiece`"));
+        assert!(refusal("model", json!({ "type": "WordLevel" })).contains("model `WordLevel`"));
         assert!(refusal("model", json!({ "vocab": { "a": 1u64 << 40 } })).contains("vocabulary"));
         let far = json!({ "vocab": { "a": 16_000_000 }, "merges": [] });
         assert!(refusal("model", far).contains("vocabulary"));

@@ -1,18 +1,23 @@
 //! Tokenizers: text to token ids and back.
 //!
-//! Vocabularies come from `tokenizer.json`, from GGUF metadata, from models of SentencePiece, and from files of tiktoken. All become the same steps: added tokens are cut out of
-//! the text, the rest is normalized, split into pieces, and each piece is merged from its characters.
+//! Vocabularies come from `tokenizer.json`, from GGUF metadata, from models of SentencePiece, from files of tiktoken, and from
+//! `vocab.txt`. All become the same steps: added tokens are cut out of the text, the rest is normalized, split into pieces,
+//! and each piece is merged from its characters or cut into tokens.
 
 mod base64;
+mod bert;
 mod bpe;
 mod bytes;
 mod charsmap;
+mod forms;
 mod gguf;
 mod json;
+mod pattern;
 mod sentencepiece;
 mod split;
 mod tiktoken;
 mod unigram;
+mod wordpiece;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +29,7 @@ use serde_json::Value;
 use self::bpe::Bpe;
 use self::split::{Normalizer, Splitter};
 use crate::error::{Result, fail};
-use crate::source::{read_bytes, read_json};
+use crate::source::{read_bytes, read_json, read_text};
 
 /// Most bytes of a text that is tokenized at once.
 const MAX_TEXT: usize = 256 << 20;
@@ -77,6 +82,10 @@ struct Decoding {
     byte_fallback: bool,
     /// The first space of a text is left out.
     strips_first: bool,
+    /// Tokens are words, or continue them after `##`.
+    word_pieces: bool,
+    /// Spaces before punctuation are left out.
+    cleans: bool,
 }
 
 /// A part of a text.
@@ -86,8 +95,8 @@ enum Part<'t> {
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, a model of SentencePiece or a file of tiktoken, or the one in a folder. The latter two have
-    /// further settings in the folder's `tokenizer_config.json`.
+    /// Reads a `tokenizer.json`, a model of SentencePiece, a file of tiktoken or a `vocab.txt`, or the one in a folder. The latter
+    /// three have further settings in the folder's `tokenizer_config.json`.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
         let path = if path.is_dir() { file_of(path) } else { path.to_owned() };
@@ -96,6 +105,10 @@ impl Tokenizer {
         }
         let config = path.with_file_name("tokenizer_config.json");
         let config = if config.is_file() { read_json(&config)? } else { Value::Null };
+        if path.extension().is_some_and(|extension| extension == "txt") {
+            let text = read_text(&path)?;
+            return bert::read(&text, &config).map_err(|error| error.within(&path));
+        }
         Tokenizer::of_bytes(&read_bytes(&path)?, &config).map_err(|error| error.within(&path))
     }
 
@@ -217,6 +230,17 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Token ids of a text with the tokens at its ends, which stay if the text is cut to a length.
+    pub fn encode_within(&self, text: &str, most: usize) -> Result<Vec<u32>> {
+        let plain = self.encode(text, false)?;
+        let [before, after] = &self.affixes;
+        let room = most.saturating_sub(before.len() + after.len());
+        let mut ids = before.clone();
+        ids.extend(plain.iter().take(room));
+        ids.extend(after);
+        Ok(ids)
+    }
+
     fn push(&self, part: Part<'_>, ids: &mut Vec<u32>) {
         if let Part::Token(id) = part {
             ids.push(id);
@@ -316,6 +340,10 @@ impl Tokenizer {
     /// The text of tokens. Bytes that are no UTF-8 become replacement characters.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let kept = ids.iter().filter(|&&id| !(skip_special && self.is_special(id)));
+        if self.decoding.word_pieces {
+            let tokens = kept.filter_map(|&id| self.token(id));
+            return wordpiece::decode(tokens, self.decoding.cleans);
+        }
         let mut all = Vec::new();
         kept.for_each(|&id| all.extend_from_slice(&self.token_bytes(id)));
         let text = String::from_utf8(all)
@@ -334,7 +362,7 @@ pub(crate) fn has_vocabulary(folder: &Path) -> bool {
 
 /// The file of a folder's vocabulary: `tokenizer.json` if there is no other.
 fn file_of(folder: &Path) -> PathBuf {
-    let names = ["tokenizer.json", "tokenizer.model", "spiece.model", "qwen.tiktoken"];
+    let names = ["tokenizer.json", "tokenizer.model", "spiece.model", "qwen.tiktoken", "vocab.txt"];
     let found = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| folder.join(names[0]))
 }

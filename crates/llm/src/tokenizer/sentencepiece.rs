@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::bpe::{Bpe, Order};
 use super::charsmap::Charsmap;
-use super::split::{Normalizer, Pattern, Prepends};
+use super::pattern::Pattern;
+use super::split::{Normalizer, Prepends};
 use super::unigram::Scores;
 use super::{AddedToken, Decoding, Tokenizer};
 use crate::error::{Error, ErrorKind, Result, fail};
@@ -219,6 +220,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Tokenizer, BoundaryTokens)> {
         has_marks: true,
         byte_fallback: bpe.bytes.is_some(),
         strips_first: settings.adds_prefix,
+        ..Decoding::default()
     };
     let ends = BoundaryTokens { bos: id(settings.bos), eos: id(settings.eos) };
     let tokenizer = Tokenizer {

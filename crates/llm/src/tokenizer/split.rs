@@ -2,16 +2,23 @@
 
 use std::borrow::Cow;
 
-use fancy_regex::Regex;
 use unicode_normalization::UnicodeNormalization;
 
 use super::bytes::{MARK, to_characters};
 use super::charsmap::Charsmap;
-use crate::error::{Error, ErrorKind, Result};
+use super::forms::{BertForms, lowercase};
+use super::pattern::Pattern;
+use crate::error::Result;
 
 /// The pattern of GPT-2.
 pub(super) const GPT2: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// Pattern of white space.
+pub(super) const WHITE_SPACE: &str = r"\s+";
+
+/// Pattern of punctuation, and of other signs in ASCII.
+pub(super) const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";
 
 /// A change of the text before it is split.
 #[derive(Clone, Debug)]
@@ -19,6 +26,7 @@ pub(super) enum Normalizer {
     /// A normal form of Unicode.
     Form(UnicodeForm),
     Lowercase,
+    Bert(BertForms),
     /// White space at the start, at the end.
     Strip([bool; 2]),
     Prepend(String),
@@ -57,15 +65,6 @@ impl Prepends {
     }
 }
 
-/// A pattern with its source.
-#[derive(Clone, Debug)]
-pub(super) struct Pattern {
-    pub(super) source: String,
-    /// The source is a regular expression rather than a text.
-    pub(super) is_regex: bool,
-    regex: Regex,
-}
-
 /// A division of pieces into smaller ones.
 #[derive(Clone, Debug)]
 pub(super) enum Splitter {
@@ -95,38 +94,6 @@ pub(super) enum Behavior {
     Contiguous,
 }
 
-impl Pattern {
-    pub(super) fn regex(source: &str) -> Result<Pattern> {
-        Pattern::new(source, source, true)
-    }
-
-    pub(super) fn text(source: &str) -> Result<Pattern> {
-        Pattern::new(source, &fancy_regex::escape(source), false)
-    }
-
-    fn new(source: &str, regex: &str, is_regex: bool) -> Result<Pattern> {
-        let regex = Regex::new(regex).map_err(|error| {
-            let message =
-                format!("the pattern `{source}` of the tokenizer is not supported: {error}");
-            Error::new(ErrorKind::Unsupported, message).with_source(error)
-        })?;
-        Ok(Pattern { source: source.to_owned(), is_regex, regex })
-    }
-
-    /// The places of all matches.
-    fn matches(&self, text: &str) -> Result<Vec<(usize, usize)>> {
-        let found: std::result::Result<Vec<_>, _> = self
-            .regex
-            .find_iter(text)
-            .map(|found| found.map(|found| (found.start(), found.end())))
-            .collect();
-        found.map_err(|error| {
-            let message = format!("a pattern of the tokenizer takes too long: {error}");
-            Error::new(ErrorKind::Argument, message).with_source(error)
-        })
-    }
-}
-
 impl Normalizer {
     pub(super) fn apply<'t>(&self, text: Cow<'t, str>, is_first: bool) -> Result<Cow<'t, str>> {
         Ok(match self {
@@ -135,7 +102,8 @@ impl Normalizer {
             Normalizer::Form(UnicodeForm::Nfd) => text.nfd().collect::<String>().into(),
             Normalizer::Form(UnicodeForm::Nfkc) => text.nfkc().collect::<String>().into(),
             Normalizer::Form(UnicodeForm::Nfkd) => text.nfkd().collect::<String>().into(),
-            Normalizer::Lowercase => text.to_lowercase().into(),
+            Normalizer::Lowercase => lowercase(&text).into(),
+            Normalizer::Bert(forms) => forms.apply(text)?,
             Normalizer::Strip([start, end]) => {
                 let trimmed = if *start { text.trim_start() } else { &text };
                 let trimmed = if *end { trimmed.trim_end() } else { trimmed };
@@ -143,17 +111,7 @@ impl Normalizer {
             }
             Normalizer::Prepend(_) if text.is_empty() => text,
             Normalizer::Prepend(prefix) => format!("{prefix}{text}").into(),
-            Normalizer::Replace(pattern, content) => {
-                let mut replaced = String::with_capacity(text.len());
-                let mut at = 0;
-                for (start, end) in pattern.matches(&text)? {
-                    replaced.push_str(&text[at..start]);
-                    replaced.push_str(content);
-                    at = end;
-                }
-                replaced.push_str(&text[at..]);
-                replaced.into()
-            }
+            Normalizer::Replace(pattern, content) => pattern.replaced(&text, content)?.into(),
             Normalizer::Charsmap(charsmap) => charsmap.apply(&text).into(),
             Normalizer::Metaspace { .. } if text.is_empty() => text,
             Normalizer::Metaspace { prepends } => {

@@ -9,7 +9,8 @@ use super::base64;
 use super::bpe::{Bpe, Order};
 use super::bytes::of_bytes;
 use super::gguf::{GPT4O, LLAMA3, QWEN2};
-use super::split::{Behavior, GPT2, Normalizer, Pattern, Splitter, UnicodeForm};
+use super::pattern::Pattern;
+use super::split::{Behavior, GPT2, Normalizer, Splitter, UnicodeForm};
 use super::{AddedToken, Decoding, Tokenizer};
 use crate::error::{Error, ErrorKind, Result, fail};
 
