@@ -65,7 +65,7 @@ diff digits.mlpackage palettized.mlpackage --json
 extract several.pte -o models --json
 split files/convs.mil -o pieces --after second --json
 bisect files/convs.mil --json -- false
-llm files/tiny -o tiny --json
+llm files/tiny -o tiny --verify files/tiny/text.txt --json
 generate tiny -p ab -n 3 --json
 score tiny --text files/tiny/text.txt --against files/tiny --json
 tokenize tiny abc --json

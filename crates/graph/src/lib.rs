@@ -55,7 +55,7 @@ pub use coremill_coreml::{Chip, DeviceKind, Plan, PlannedOperation};
 pub use coremill_delegate::{
     Constant as MethodConstant, ConstantTensor, ModelType, ProgramOptions,
 };
-pub use coremill_engine::{Array, FeatureSpec, Outputs};
+pub use coremill_engine::{Array, FeatureSpec, Numerics, Outputs};
 pub use coremill_mil::ir::{Constant, Dim, Opset};
 pub use coremill_session::{
     ArrayView, BorrowedElements, ChipInfo, Device, Element, Input, ane_available, chip_info,

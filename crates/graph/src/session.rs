@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coremill_coreml::Plan;
 use coremill_delegate::ProgramOptions;
-use coremill_engine::{Array, ElementsView, Engine, FeatureSpec, Outputs};
+use coremill_engine::{Array, ElementsView, Engine, FeatureSpec, Numerics, Outputs};
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Constant, Definition, Type, ValueId};
 use coremill_mil::model::Model;
@@ -29,6 +29,7 @@ pub struct Session {
     device: Device,
     options: CompileOptions,
     threads: usize,
+    numerics: Numerics,
     cache: Option<PathBuf>,
 }
 
@@ -53,6 +54,12 @@ impl Session {
     /// Sets the number of threads on the host; 0 is one for each processor.
     pub fn threads(mut self, threads: usize) -> Session {
         self.threads = threads;
+        self
+    }
+
+    /// Sets the arithmetic of the host's engine.
+    pub fn numerics(mut self, numerics: Numerics) -> Session {
+        self.numerics = numerics;
         self
     }
 
@@ -130,8 +137,8 @@ impl Session {
     }
 
     fn run_options(&self) -> RunOptions {
-        let Session { device, threads, cache, .. } = self.clone();
-        RunOptions { device, threads, cache, ..RunOptions::default() }
+        let Session { device, threads, numerics, cache, .. } = self.clone();
+        RunOptions { device, threads, numerics, cache, ..RunOptions::default() }
     }
 }
 

@@ -4,7 +4,7 @@
 //! the caller computes masks and rotations. A chunk is small enough for the engine's limits of layers and weights, and has one state.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coremill_graph::{Device, Graph};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::decoder::{
 };
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{save_model, write_text};
-use crate::model::{BuildOptions, DECODE, LanguageModel, PREFILL, Weights};
+use crate::model::{BuildOptions, DECODE, LanguageModel, PREFILL, SavedModel, Weights};
 
 /// Name of the file that lists the models.
 pub(crate) const MANIFEST: &str = "coremill.json";
@@ -128,7 +128,7 @@ impl LanguageModel {
         options: &BuildOptions,
         durable: bool,
         stage: &mut dyn FnMut(&str),
-    ) -> Result<Vec<PathBuf>> {
+    ) -> Result<SavedModel> {
         let manifest = format!("{:#}\n", self.chunk_manifest(options)?);
         let list = directory.join(MANIFEST);
         if list.is_file() && std::fs::read(&list).ok().as_deref() != Some(manifest.as_bytes()) {
@@ -136,17 +136,18 @@ impl LanguageModel {
             let error = Error::new(ErrorKind::Argument, message);
             return Err(error.with_hint("write to a directory of its own"));
         }
-        let mut written = Vec::new();
+        let mut saved = SavedModel::default();
         for (name, graphs) in self.chunk_graphs(options)? {
             let path = directory.join(name);
             stage(&format!("writing {}", path.display()));
-            let mut executable = self.compile_graphs(&graphs, Device::Host, 0, options)?;
-            save_model(&path, executable.model()?, durable)?;
-            written.push(path);
+            let mut compiled = self.compile_graphs(&graphs, Device::Host, 0, options)?;
+            save_model(&path, compiled.executable.model()?, durable)?;
+            saved.files.push(path);
+            saved.losses.append(&mut compiled.losses);
         }
         write_text(&list, &manifest)?;
-        written.push(list);
-        Ok(written)
+        saved.files.push(list);
+        Ok(saved)
     }
 
     /// The list of the models, with the numbers that a caller needs.

@@ -1,7 +1,7 @@
 //! ExecuTorch programs, and the constant methods by which ExecuTorch's runners know a model.
 
 use coremill_delegate::{Constant, ConstantTensor, ProgramOptions};
-use coremill_graph::Device;
+use coremill_graph::{Device, Executable};
 use coremill_pte::Program;
 use coremill_pte::program::ScalarType;
 
@@ -12,6 +12,15 @@ use crate::model::{BuildOptions, LanguageModel, Layout};
 impl LanguageModel {
     /// The ExecuTorch program, with the constant methods that the layout's runner reads.
     pub fn to_program(&self, options: &BuildOptions) -> Result<Program> {
+        self.program_of(&mut self.compile(Device::Host, 0, options)?, options)
+    }
+
+    /// The ExecuTorch program of a compiled model.
+    pub(crate) fn program_of(
+        &self,
+        executable: &mut Executable,
+        options: &BuildOptions,
+    ) -> Result<Program> {
         let constant_methods = constant_methods(self, options)?;
         let wide_inputs = wide_inputs(options.layout).iter().map(|&name| name.to_owned());
         let program = ProgramOptions {
@@ -19,7 +28,7 @@ impl LanguageModel {
             wide_inputs: wide_inputs.collect(),
             ..ProgramOptions::default()
         };
-        Ok(self.compile(Device::Host, 0, options)?.to_program(&program)?)
+        Ok(executable.to_program(&program)?)
     }
 }
 

@@ -29,7 +29,8 @@
 //! | `executorch` | what ExecuTorch's runners read of a program |
 //! | `tokenizer` | [`Tokenizer`]: `tokenizer.json` and the vocabularies of GGUF |
 //! | `chat` | [`ChatTemplate`] |
-//! | `generate`, `readers`, `sample`, `score` | [`Generator`], [`Sampler`], [`score`](fn@score) |
+//! | `generate`, `readers`, `sample` | [`Generator`], [`Sampler`] |
+//! | `score`, `verify` | [`score`](fn@score), comparison of a written model with its weights |
 
 mod arrange;
 mod bundle;
@@ -53,6 +54,7 @@ mod score;
 mod settings;
 mod source;
 mod tokenizer;
+mod verify;
 
 pub use bundle::Bundle;
 pub use chat::{ChatTemplate, Message};
@@ -61,10 +63,12 @@ pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
 pub use model::{
-    BuildOptions, DECODE, LanguageModel, Layout, PREFILL, StorageShare, TensorLoss, Weights,
+    BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel, StorageShare, TensorLoss,
+    Weights,
 };
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;
 pub use score::{Comparison, Score, score};
 pub use settings::GenerationSettings;
 pub use tokenizer::Tokenizer;
+pub use verify::VerifyOptions;

@@ -1,8 +1,11 @@
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
-use coremill_compress::{CompressionConfig, Options as CompressOptions, Rule, Values, compress};
+use coremill_compress::{
+    CompressionConfig, CompressionOutcome, Options as CompressOptions, Rule, Values, compress,
+};
 use coremill_delegate::FORWARD;
 use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
 use coremill_mil::model::Model;
@@ -209,6 +212,22 @@ pub struct StorageShare {
     pub bytes: u64,
 }
 
+/// A compiled model, and the losses of weights that were stored as integers.
+pub(crate) struct CompiledModel {
+    pub(crate) executable: Executable,
+    pub(crate) losses: Vec<TensorLoss>,
+}
+
+/// Result of writing a model.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SavedModel {
+    /// Paths of the files and packages.
+    pub files: Vec<PathBuf>,
+    /// Losses of weights that were stored as integers.
+    pub losses: Vec<TensorLoss>,
+}
+
 /// Rounding of a tensor's weights.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -273,7 +292,8 @@ impl LanguageModel {
     }
 
     /// Losses of tensors whose weights differ on a device that computes in `fp16`. They are measured in samples of each
-    /// tensor. Integers of [`Weights::Int8`] and [`Weights::Int4`] are not compared with the file.
+    /// tensor. Conversion computes the integers of [`Weights::Int8`] and [`Weights::Int4`], so that [`LanguageModel::save`]
+    /// returns their losses.
     pub fn losses(&self, weights: Weights) -> Result<Vec<TensorLoss>> {
         let mut losses = Vec::new();
         for (name, param) in self.source.params.iter() {
@@ -434,7 +454,7 @@ impl LanguageModel {
         threads: usize,
         options: &BuildOptions,
     ) -> Result<Executable> {
-        self.compile_graphs(&self.graphs(options)?, device, threads, options)
+        Ok(self.compile_graphs(&self.graphs(options)?, device, threads, options)?.executable)
     }
 
     /// Compiles the functions of one model.
@@ -444,7 +464,7 @@ impl LanguageModel {
         device: Device,
         threads: usize,
         options: &BuildOptions,
-    ) -> Result<Executable> {
+    ) -> Result<CompiledModel> {
         // The Neural Engine has no scales of blocks.
         let keeps_codes = options.weights == Weights::Exact && options.layout != Layout::Chunks;
         let compile = CompileOptions::new().precision(options.precision).requantize(keeps_codes);
@@ -459,16 +479,16 @@ impl LanguageModel {
             graphs.iter().flat_map(|graph| graph.params()).map(|(name, _)| name).collect();
         declared.sort();
         declared.dedup();
-        for name in declared {
-            let param = self.param(&name)?;
-            executable.set(&name, if keeps_codes { param } else { param.to_dense()? })?;
+        for name in &declared {
+            let param = self.param(name)?;
+            executable.set(name, if keeps_codes { param } else { param.to_dense()? })?;
         }
         match options.weights {
-            Weights::Exact | Weights::Fp16 => Ok(executable),
+            Weights::Exact | Weights::Fp16 => Ok(CompiledModel { executable, losses: Vec::new() }),
             _ => {
                 let mut model = executable.model()?.clone();
-                self.compress(&mut model, options.weights)?;
-                Ok(session.load(model)?)
+                let losses = self.compress(&mut model, options.weights, &declared)?;
+                Ok(CompiledModel { executable: session.load(model)?, losses })
             }
         }
     }
@@ -492,21 +512,55 @@ impl LanguageModel {
         Ok(executable.model()?.clone())
     }
 
-    fn compress(&self, model: &mut Model, weights: Weights) -> Result<()> {
-        let integers = |dtype, granularity| {
-            let linear = LinearConfig { dtype, granularity, ..LinearConfig::default() };
-            CompressionConfig { values: Values::Linear(linear), ..CompressionConfig::default() }
-        };
-        let form = match weights {
-            Weights::Int4 => integers(Integer::Int4, Granularity::Block(32)),
-            _ => integers(Integer::Int8, Granularity::Channel),
-        };
-        let rule = Rule { selector: Default::default(), form };
-        let options = CompressOptions { rules: vec![rule], ..CompressOptions::default() };
-        compress(model, &options, &|_, _| {})
-            .map_err(|error| Error::new(ErrorKind::Run, error.to_string()).with_source(error))?;
-        Ok(())
+    /// Compresses the weights, and returns the loss of each one. `declared` are the names of the parameters.
+    fn compress(
+        &self,
+        model: &mut Model,
+        weights: Weights,
+        declared: &[String],
+    ) -> Result<Vec<TensorLoss>> {
+        let mut losses = compress_weights(model, weights, declared)?;
+        for loss in &mut losses {
+            if let Ok(param) = self.param(&loss.tensor) {
+                loss.scheme = storage(&param);
+            }
+        }
+        Ok(losses)
     }
+}
+
+/// Compresses the weights of a model to integers, and returns the loss of each one, by the name of its parameter.
+pub(crate) fn compress_weights(
+    model: &mut Model,
+    weights: Weights,
+    declared: &[String],
+) -> Result<Vec<TensorLoss>> {
+    let integers = |dtype, granularity| {
+        let linear = LinearConfig { dtype, granularity, ..LinearConfig::default() };
+        CompressionConfig { values: Values::Linear(linear), ..CompressionConfig::default() }
+    };
+    let form = match weights {
+        Weights::Int4 => integers(Integer::Int4, Granularity::Block(32)),
+        _ => integers(Integer::Int8, Granularity::Channel),
+    };
+    let rule = Rule { selector: Default::default(), form };
+    let options = CompressOptions { rules: vec![rule], ..CompressOptions::default() };
+    let compressed = compress(model, &options, &|_, _| {})
+        .map_err(|error| Error::new(ErrorKind::Run, error.to_string()).with_source(error))?;
+    // Names of values in MIL are identifiers.
+    let identifier = |name: &str| name.replace(|it: char| !it.is_ascii_alphanumeric(), "_");
+    let names: HashMap<String, &String> =
+        declared.iter().map(|name| (identifier(name), name)).collect();
+    let mut losses: Vec<TensorLoss> = Vec::new();
+    for weight in compressed {
+        let CompressionOutcome::Compressed { snr, .. } = weight.fate else { continue };
+        let tensor = names.get(&weight.name).map_or(weight.name, |name| name.to_string());
+        // Functions share weights.
+        if snr.is_finite() && !losses.iter().any(|loss| loss.tensor == tensor) {
+            losses.push(TensorLoss { tensor, scheme: String::new(), decibels: snr });
+        }
+    }
+    Ok(losses)
 }
 
 impl LanguageModel {

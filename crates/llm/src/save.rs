@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use coremill_graph::Device;
+
 use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{check_companions, save_model, write_companions};
-use crate::model::{BuildOptions, LanguageModel, Layout};
+use crate::model::{BuildOptions, CompiledModel, LanguageModel, Layout, SavedModel};
 
 /// Paths of a converted model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl LanguageModel {
         options: &BuildOptions,
         durable: bool,
         stage: &mut dyn FnMut(&str),
-    ) -> Result<Vec<PathBuf>> {
+    ) -> Result<SavedModel> {
         let Destination { layout, model: path, directory } = destination;
         check_companions(directory, companions)?;
         let options = options.clone().layout(*layout);
@@ -80,25 +82,28 @@ impl LanguageModel {
         let writing = format!("writing {}", path.display());
         if *layout == Layout::Chunks {
             make_directory()?;
-            let mut written = self.save_chunks(directory, &options, durable, stage)?;
-            written.extend(write_companions(directory, companions)?);
-            return Ok(written);
+            let mut saved = self.save_chunks(directory, &options, durable, stage)?;
+            saved.files.extend(write_companions(directory, companions)?);
+            return Ok(saved);
         }
+        let graphs = self.graphs(&options)?;
+        let CompiledModel { mut executable, losses } =
+            self.compile_graphs(&graphs, Device::Host, 0, &options)?;
         if *layout == Layout::Coremill {
-            let model = self.to_model(&options)?;
+            let model = executable.model()?;
             stage(&writing);
             make_directory()?;
-            save_model(path, &model, durable)?;
+            save_model(path, model, durable)?;
         } else {
-            let program = self.to_program(&options)?;
+            let program = self.program_of(&mut executable, &options)?;
             stage(&writing);
             make_directory()?;
             coremill_pte::write(path, &program, &coremill_pte::WriteOptions { durable })
                 .map_err(|error| Error::from_source(ErrorKind::File, error))?;
         }
-        let mut written = vec![path.clone()];
-        written.extend(write_companions(directory, companions)?);
-        Ok(written)
+        let mut files = vec![path.clone()];
+        files.extend(write_companions(directory, companions)?);
+        Ok(SavedModel { files, losses })
     }
 }
 

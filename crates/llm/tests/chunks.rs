@@ -62,7 +62,8 @@ fn options() -> BuildOptions {
 fn save(model: &LanguageModel, folder: &Path, options: &BuildOptions) -> Vec<PathBuf> {
     let destination = Destination::of(folder, Some(Layout::Chunks)).expect("a destination");
     let companions = model.companions().expect("files");
-    model.save(&destination, &companions, options, false, &mut |_| {}).expect("written")
+    let saved = model.save(&destination, &companions, options, false, &mut |_| {});
+    saved.expect("written").files
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn programs_have_the_logits_of_functions() {
         let destination = Destination::of(&output, Some(layout)).expect("a destination");
         let options = options(layout, prefill);
         let written = model.save(&destination, &[], &options, false, &mut |_| {});
-        assert_eq!(written.expect("written"), [output.clone()]);
+        assert_eq!(written.expect("written").files, [output.clone()]);
         let bundle = Bundle::open(&output).expect("opens");
         let mut generator =
             bundle.generator(Device::Host, 1, &BuildOptions::default()).expect("loads");

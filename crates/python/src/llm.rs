@@ -58,7 +58,7 @@ pub(crate) fn llm_convert(
         };
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
-        Ok(written.into_iter().map(|path| path.display().to_string()).collect())
+        Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
     })
 }
 

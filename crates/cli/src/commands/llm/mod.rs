@@ -1,3 +1,5 @@
+mod verify;
+
 use std::path::{Path, PathBuf};
 
 use coremill::llm::{
@@ -6,6 +8,8 @@ use coremill::llm::{
 use coremill::quantity;
 use serde::Serialize;
 
+use self::verify::{Verified, VerifyArgs};
+use super::{check_output_paths, failure};
 use crate::output::{self, ERROR, Failure, OutputPath};
 use crate::progress::Progress;
 
@@ -16,7 +20,7 @@ use crate::progress::Progress;
 /// ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B --dry-run\n  coremill generate smollm2 --chat -p 'Hello!'"
+    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B --dry-run\n  coremill llm Qwen3-0.6B -o qwen3 --weights int4 --verify article.txt\n  coremill generate smollm2 --chat -p 'Hello!'"
 )]
 pub(crate) struct Args {
     /// A `.gguf`, or a folder with `config.json` and safetensors
@@ -46,6 +50,8 @@ pub(crate) struct Args {
     /// Print the planned files and sizes, and write nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    verify: VerifyArgs,
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,
@@ -138,6 +144,8 @@ struct Plan {
     losses: Vec<Loss>,
     files: Vec<String>,
     warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<Verified>,
 }
 
 #[derive(Serialize)]
@@ -147,7 +155,7 @@ struct Storage {
     bytes: u64,
 }
 
-/// Rounding of a tensor on a device that computes in fp16.
+/// Rounding of a tensor by integers, or on a device that computes in fp16.
 #[derive(Serialize)]
 struct Loss {
     tensor: String,
@@ -162,7 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(output) = &args.output {
         output.as_directory()?;
     }
-    super::check_output_paths([&args.model], &args.output)?;
+    check_output_paths([&args.model], &args.output)?;
     let output = args.output.as_deref().unwrap_or(Path::new("."));
     let layout = match (args.profile, args.layout) {
         (ProfileArg::Ane, Some(_)) => {
@@ -176,9 +184,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let failure = Failure::user("`--chunks` needs `--profile ane`");
         return Err(failure.hint(Some("`coremill split` cuts other models")));
     }
-    let destination = Destination::of(output, layout).map_err(|error| super::failure(&error))?;
+    let destination = Destination::of(output, layout).map_err(|error| failure(&error))?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
-    let model = LanguageModel::open(&args.model).map_err(|error| super::failure(&error))?;
+    let model = LanguageModel::open(&args.model).map_err(|error| failure(&error))?;
     let config = model.config();
     let context = args.context.unwrap_or(config.max_context.min(USUAL_CONTEXT));
     let mut options = BuildOptions::default();
@@ -195,12 +203,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             warnings.push(format!("the tokenizer is left out: {error}"));
             Vec::new()
         }
-        Err(error) => return Err(super::failure(&error)),
+        Err(error) => return Err(failure(&error)),
     };
     let names = companions.iter().map(|(name, _)| destination.directory.join(name));
     let models = match destination.layout {
         Layout::Chunks => {
-            let files = model.chunk_files(&options).map_err(|error| super::failure(&error))?;
+            let files = model.chunk_files(&options).map_err(|error| failure(&error))?;
             files.into_iter().map(|name| destination.directory.join(name)).collect()
         }
         _ => vec![destination.model.clone()],
@@ -211,12 +219,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (Weights::Exact, Layout::Chunks) => Weights::Fp16,
         (weights, _) => weights,
     };
-    let losses = model.losses(stored).map_err(|error| super::failure(&error))?;
+    let losses = model.losses(stored).map_err(|error| failure(&error))?;
     let loss = |loss: TensorLoss| {
         let TensorLoss { tensor, scheme, decibels, .. } = loss;
         Loss { tensor, scheme, decibels }
     };
-    let plan = Plan {
+    let mut plan = Plan {
         format_version: 1,
         family: config.family.name,
         parameters: model.parameter_count(),
@@ -238,15 +246,32 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         losses: losses.into_iter().map(loss).collect(),
         files: files.map(|path| path.display().to_string()).collect(),
         warnings,
+        verified: None,
     };
     if !args.dry_run {
+        // A text that cannot be read is found before the conversion.
+        let text = args.verify.tokens(&model)?;
         let mut stage = |text: &str| progress.stage(text.to_owned());
-        model
+        let saved = model
             .save(&destination, &companions, &options, args.sync, &mut stage)
-            .map_err(|error| super::failure(&error))?;
+            .map_err(|error| failure(&error))?;
+        plan.losses.extend(saved.losses.into_iter().map(loss));
+        if let Some(ids) = text {
+            let verified = args.verify.run(&model, &destination, &options, &ids, &progress)?;
+            plan.verified = Some(verified);
+        }
     }
     drop(progress);
-    tell(&plan, args)
+    tell(&plan, args)?;
+    match &plan.verified {
+        Some(verified) if !verified.holds => {
+            let path = destination.model.display();
+            let failure =
+                Failure::user(format_args!("{path}: verification failed; the model was written"));
+            Err(failure.hint(Some(verify::REMEDY)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
@@ -258,13 +283,18 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
         "{family}: {:.1} million parameters, {layers} layers of {width}, {vocabulary} tokens\n",
         *parameters as f64 / 1e6
     );
+    let is_float = matches!(args.weights, WeightsArg::Exact | WeightsArg::Fp16);
     for share in &plan.storage {
         let (bytes, tensors) = (quantity::bytes(share.bytes), share.tensors);
         let losses = plan.losses.iter().filter(|loss| loss.scheme == share.scheme);
         let least = losses.map(|loss| loss.decibels).reduce(f64::min);
-        let least = least.map(|least| format!(", {least:.0} dB in fp16 arithmetic"));
+        let least =
+            least.filter(|_| is_float).map(|least| format!(", {least:.0} dB in fp16 arithmetic"));
         let least = least.unwrap_or_default();
         text += &format!("  {}: {bytes} in {tensors} tensors{least}\n", share.scheme);
+    }
+    if !is_float && !plan.losses.is_empty() {
+        text += &verify::worst(&plan.losses);
     }
     let cache = quantity::bytes(plan.cache_bytes);
     text += &format!("cache: {context} positions, {cache}; prefill of {} tokens\n", plan.prefill);
@@ -273,6 +303,12 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
     }
     for file in &plan.files {
         text += &format!("{} {file}\n", if args.dry_run { "would write" } else { "wrote" });
+    }
+    if let Some(verified) = &plan.verified {
+        text += &verified.render();
+        if is_float && !plan.losses.is_empty() {
+            text += &verify::worst(&plan.losses);
+        }
     }
     if args.dry_run { output::print(&text) } else { output::say(&text) }
 }
