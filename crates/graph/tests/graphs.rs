@@ -2,8 +2,8 @@
 
 use coremill_graph::nn::{
     Attention, AttentionOptions, GatedDeltaNet, GroupNorm, Gru, InstanceNorm, KvCache, Linear,
-    LogMel, Lora, Lstm, Mamba, Rope, attention, axial_tables, cholesky, eigh, gated_delta, rotate,
-    sample, selective_scan, solve, state_space_dual, svd, top_k_filter, top_p_filter, wkv,
+    LogMel, Lora, Lstm, Mamba, Mamba2, Rope, attention, axial_tables, cholesky, eigh, gated_delta,
+    rotate, sample, selective_scan, solve, state_space_dual, svd, top_k_filter, top_p_filter, wkv,
 };
 use coremill_graph::ops::{Conv, MaxPool};
 use coremill_graph::{
@@ -446,4 +446,62 @@ fn what_functions_share_is_the_same() {
     assert!(found.starts_with("state `s` is ") && found.ends_with("in `two`"), "{found}");
     let (one, two) = (build("one", 2, 3), build("two", 2, 3));
     Session::new(Device::Host).compile_all(&[&one, &two]).map(|_| ()).expect("they are the same");
+}
+
+/// Rows of one state hold what separate states would hold, for rows that are written whole and in part.
+#[test]
+fn rows_of_a_state_are_states_of_their_own() {
+    let run = |shared: bool| {
+        let graph = Graph::new();
+        let x = graph.input("x", DType::Fp32, [1, 2, 1, 32]);
+        let position = graph.input("position", DType::Int32, [1]);
+        let [keys, values, sum] = match shared {
+            true => {
+                let all = graph.state("all", [3, 2, 3, 32]);
+                [0, 1, 2].map(|row| all.rows(row..row + 1))
+            }
+            false => ["a", "b", "c"].map(|name| graph.state(name, [1, 2, 3, 32])),
+        };
+        let (all_keys, all_values) = KvCache::of_states(keys, values).append(position, x, x * 2.0);
+        sum.write(sum.read() + all_keys - all_values * 0.25);
+        for (name, tensor) in [("keys", all_keys), ("values", all_values), ("sum", sum.read())] {
+            graph.output(name, tensor);
+        }
+        let mut model = Session::new(Device::Host).compile(&graph).expect("compiles");
+        let mut results = Vec::new();
+        for (step, position) in [2i32, 0, 1].into_iter().enumerate() {
+            let x: Vec<f32> = ramp(64).iter().map(|x| x + step as f32).collect();
+            let outputs = model.run(&[("x", &x), ("position", &vec![position])]).expect("runs");
+            let all = ["keys", "values", "sum"]
+                .map(|name| outputs.floats(name).expect("floats").to_vec());
+            results.extend(all);
+        }
+        results
+    };
+    let found = run(true);
+    assert_eq!(found, run(false));
+    assert!(found[6].iter().all(|&x| x != 0.0), "all positions are filled");
+}
+
+#[test]
+fn rows_out_of_range_are_mistakes() {
+    let graph = Graph::new();
+    let state = graph.state("s", [4, 32]);
+    assert_eq!(state.rows(0..4).shape(), [4, 32]);
+    assert_eq!(state.rows(1..4).rows(1..2).shape(), [1, 32]);
+    state.rows(3..5);
+    let error = graph.check().expect_err("refused").to_string();
+    assert!(error.contains("rows 3 to 5 of 4 rows"), "{error}");
+}
+
+/// Memory of 16 elements for each channel is stored in rows of 32, and windows by position.
+#[test]
+fn states_of_recurrent_layers_are_aligned() {
+    let mamba = Mamba::new(64, 16, 4);
+    let shapes = mamba.shapes(1);
+    assert_eq!((shapes.window, shapes.memory), (vec![1, 3, 64], vec![1, 32, 32]));
+    let shapes = Mamba2::new(2, 16, 64).shapes(1);
+    assert_eq!((shapes.window, shapes.memory), (vec![1, 3, 160], vec![1, 2, 16, 64]));
+    // There is no aligned form of 3 · 5 elements.
+    assert_eq!(Mamba::new(3, 5, 4).shapes(1).memory, [1, 3, 5]);
 }

@@ -8,12 +8,13 @@ use coremill_graph::nn::{
     RopeStyle, RopeTables, SequenceBlock, attention, rotate,
 };
 use coremill_graph::ops::Gather;
-use coremill_graph::{DType, Graph, Opset, Tensor};
+use coremill_graph::{DType, Graph, Opset, State, Tensor, ops};
 
 use crate::config::{Config, ExpertSizes, Rotation};
 use crate::families::{FeedForward, NormKind, NormPlacement, POSITIONS, QkNorm};
 use crate::mixers::Mixer;
 use crate::packed::{PackedCache, grouped_attention, rotate_by_product};
+use crate::states::{self, CACHE, stored_head};
 
 /// Name of the input for token ids.
 pub const TOKENS: &str = "tokens";
@@ -83,9 +84,6 @@ pub const HIDDEN: &str = "hidden";
 pub const UPDATE: &str = "update";
 /// Names of the inputs for layers with windows: the mask, cosines and sines.
 pub const LOCAL: [&str; 3] = ["local_mask", "local_cos", "local_sin"];
-/// Name of the state of a chunk.
-pub const CACHE: &str = "cache";
-
 /// Builds a function of the embeddings of a chunked decoder.
 pub fn build_embeddings(config: &Config, name: &str, tokens: usize) -> Graph {
     let graph = Graph::named(name, Opset::Ios18);
@@ -191,6 +189,8 @@ enum CacheInputs<'g> {
         position: Tensor<'g>,
         /// Positions of all tokens, if their number is dynamic.
         positions: Option<Tensor<'g>>,
+        /// States of each layer: keys and values, or the mixer's states.
+        layers: Vec<Vec<State<'g>>>,
     },
     Inputs {
         mask: Tensor<'g>,
@@ -243,9 +243,19 @@ impl<'g> Decoder<'_, 'g> {
             RopeTables::of_frequencies(graph, context, &frequencies, amplitude, style).at(positions)
         };
         let block = SequenceBlock::new().position(position);
+        let rows = [1, config.kv_heads, self.options.context, stored_head(config.head)];
+        let parts = |mixer: &Mixer| match mixer {
+            Mixer::Attention => vec![(CACHE, rows.to_vec()); 2],
+            mixer => mixer.state_parts(config.width),
+        };
+        let parts: Vec<_> = config.mixers.iter().take(config.layers).map(parts).collect();
         let is_rotated = config.rotated.contains(&true);
         let shared = LayerInputs {
-            cache: CacheInputs::States { position, positions: is_range.then_some(positions) },
+            cache: CacheInputs::States {
+                position,
+                positions: is_range.then_some(positions),
+                layers: states::declare(graph, &parts),
+            },
             masks: Default::default(),
             learned: config
                 .learned_positions
@@ -331,7 +341,7 @@ impl<'g> Decoder<'_, 'g> {
         let global_mask = mask(MASK);
         let masks = [global_mask, if masks { mask(local_mask) } else { global_mask }];
         let update = half(UPDATE, &[1, 1, context, tokens]);
-        let shape = [config.kv_heads, context, config.head];
+        let shape = [config.kv_heads, context, stored_head(config.head)];
         let cache = PackedCache::new(graph, CACHE, layers.len(), shape, update, masks);
         let shared = LayerInputs {
             cache: CacheInputs::Packed(cache),
@@ -429,8 +439,11 @@ impl<'g> Decoder<'_, 'g> {
         match &self.config.mixers[layer] {
             Mixer::Attention => self.attention(layer, x, shared),
             mixer => {
-                let (name, cache) = (format!("model.layers.{layer}."), format!("layer_{layer}"));
-                mixer.apply(self.graph, &name, &cache, x, shared.block)
+                let states: &[State<'g>] = match &shared.cache {
+                    CacheInputs::States { layers, .. } => &layers[layer],
+                    _ => &[],
+                };
+                mixer.apply(&format!("model.layers.{layer}."), states, x, shared.block)
             }
         }
     }
@@ -505,6 +518,15 @@ impl<'g> Decoder<'_, 'g> {
                 _ => (rotate(query, tables), rotate(key, tables)),
             };
         }
+        // The heads of states are padded with zeros, which change neither scores nor results.
+        let padding = match shared.cache {
+            CacheInputs::Inputs { .. } => 0,
+            _ => stored_head(head) - head,
+        };
+        let [query, key, value] = [query, key, value].map(|x| match padding {
+            0 => x,
+            _ => x.pad([0, 0, 0, 0, 0, 0, 0, count(padding)], ops::Pad::new()),
+        });
         let (keys, values, mask) = self.remember(layer, key, value, shared);
         let mut options = AttentionOptions::new().scale(config.attention_scale).bias(mask);
         if let Some(cap) = config.attention_cap {
@@ -514,6 +536,7 @@ impl<'g> Decoder<'_, 'g> {
             CacheInputs::Packed(_) => grouped_attention(query, keys, values, &options),
             _ => attention(query, keys, values, &options),
         };
+        let attended = if padding == 0 { attended } else { attended.narrow(-1, ..count(head)) };
         let merged = attended.transpose([0, 2, 1, 3]).view([1, length, count(all)]);
         self.linear(&name("o_proj"), config.width, config.out_bias, merged)
     }
@@ -528,11 +551,10 @@ impl<'g> Decoder<'_, 'g> {
     ) -> (Tensor<'g>, Tensor<'g>, Tensor<'g>) {
         let config = self.config;
         match &shared.cache {
-            CacheInputs::States { position, positions } => {
+            CacheInputs::States { position, positions, layers } => {
                 let windowed = config.windowed[layer] && config.window.is_some();
                 let known = &shared.masks[usize::from(windowed)];
-                let shape = [1, config.kv_heads, self.options.context, config.head];
-                let cache = KvCache::new(self.graph, &format!("layer_{layer}"), shape);
+                let cache = KvCache::of_states(layers[layer][0], layers[layer][1]);
                 let (keys, values) = cache.append(*position, key, value);
                 let window = config.window.filter(|_| windowed);
                 let mask = known.get().unwrap_or_else(|| match positions {

@@ -23,7 +23,7 @@
 //! |---|---|
 //! | `source`, `config`, [`families`] | files, their settings, and the table of model families |
 //! | `names`, `arrange` | names and shapes of tensors in files, and the decoder's |
-//! | [`decoder`], `mixers` | the model as a graph, and the parts of layers that mix positions |
+//! | [`decoder`], `mixers`, `states` | the model as a graph, the parts of layers that mix positions, and their states |
 //! | `packed`, `chunks` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
 //! | `executorch` | what ExecuTorch's runners read of a program |
@@ -53,6 +53,7 @@ mod save;
 mod score;
 mod settings;
 mod source;
+mod states;
 mod tokenizer;
 mod verify;
 

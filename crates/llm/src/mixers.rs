@@ -1,10 +1,13 @@
 //! Parts of layers that mix positions: attention, short convolutions, and Mamba's recurrences.
 
-use coremill_graph::nn::{Decay, Linear, Mamba, Mamba2, SequenceBlock, causal_conv_block};
-use coremill_graph::{Graph, Params, Tensor};
+use coremill_graph::nn::{
+    Decay, Linear, Mamba, Mamba2, MixerCache, MixerShapes, SequenceBlock, causal_conv_block,
+};
+use coremill_graph::{Params, State, Tensor};
 use serde_json::Value;
 
 use crate::error::{Result, fail};
+use crate::states::Part;
 
 /// The part of a layer that mixes positions.
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +56,11 @@ pub struct ShortConv {
 }
 
 impl ShortConv {
-    /// Applies the convolution to `[1, positions, width]`, with the last inputs of the block before in the state
-    /// `CACHE.window`.
+    /// Applies the convolution to `[1, positions, width]`, with the last inputs of the block before in a state.
     fn apply<'g>(
         self,
         name: &str,
-        cache: &str,
+        window: State<'g>,
         x: Tensor<'g>,
         block: SequenceBlock<'g>,
     ) -> Tensor<'g> {
@@ -75,10 +77,8 @@ impl ShortConv {
             [all.narrow(1, ..first), all.narrow(1, first..second), all.narrow(1, second..)];
         let taps = graph.param(&part("conv.weight"), [width, 1, self.taps]);
         let bias = self.bias.then(|| graph.param(&part("conv.bias"), [width]));
-        let reach = self.taps.saturating_sub(1);
-        let window = graph.state(&format!("{cache}.window"), [1, width, reach]);
-        let mixed = causal_conv_block(before * x, taps, bias, window, block);
-        linear(width).apply(&part("out_proj"), (after * mixed).swap(1, 2))
+        let mixed = causal_conv_block((before * x).swap(1, 2), taps, bias, window, block);
+        linear(width).apply(&part("out_proj"), (after * mixed.swap(1, 2)).swap(1, 2))
     }
 }
 
@@ -154,46 +154,42 @@ impl Mixer {
 
     /// Elements of the states for a layer of a width.
     pub(crate) fn state_elements(&self, width: usize) -> u64 {
-        let product = |extents: &[usize]| {
-            extents.iter().fold(1u64, |all, &extent| all.saturating_mul(extent as u64))
+        let product = |(_, shape): Part| {
+            shape.iter().fold(1u64, |all, &extent| all.saturating_mul(extent as u64))
         };
+        self.state_parts(width).into_iter().map(product).fold(0, u64::saturating_add)
+    }
+
+    /// States of a layer of a width, except for keys and values.
+    pub(crate) fn state_parts(&self, width: usize) -> Vec<Part> {
+        let parts =
+            |shapes: MixerShapes| vec![("window", shapes.window), ("memory", shapes.memory)];
         match self {
-            Mixer::Attention => 0,
-            Mixer::ShortConv(conv) => product(&[width, conv.taps.saturating_sub(1)]),
-            Mixer::Mamba(mamba) => {
-                product(&[mamba.inner, mamba.state.saturating_add(mamba.taps.saturating_sub(1))])
+            Mixer::Attention => Vec::new(),
+            Mixer::ShortConv(conv) => {
+                vec![("window", vec![1, conv.taps.saturating_sub(1), width])]
             }
-            Mixer::Mamba2(mamba) => {
-                let inner = mamba.heads.saturating_mul(mamba.head);
-                let channels = inner.saturating_add(2 * mamba.groups.saturating_mul(mamba.state));
-                product(&[inner, mamba.state])
-                    .saturating_add(product(&[channels, mamba.taps.saturating_sub(1)]))
-            }
+            Mixer::Mamba(mamba) => parts(mamba.shapes(1)),
+            Mixer::Mamba2(mamba) => parts(mamba.shapes(1)),
         }
     }
 
     /// Applies a mixer other than attention to `[1, positions, width]`. `layer` is the prefix of the layer's tensors, and
-    /// `cache` of its states.
+    /// `states` has a state for each of [`Mixer::state_parts`].
     pub(crate) fn apply<'g>(
         &self,
-        graph: &'g Graph,
         layer: &str,
-        cache: &str,
+        states: &[State<'g>],
         x: Tensor<'g>,
         block: SequenceBlock<'g>,
     ) -> Tensor<'g> {
         let name = format!("{layer}mixer");
+        let cache = || MixerCache::of_states(states[0], states[1]).of_block(block);
         match self {
             Mixer::Attention => x,
-            Mixer::ShortConv(conv) => conv.apply(&format!("{layer}conv"), cache, x, block),
-            Mixer::Mamba(mamba) => {
-                let states = mamba.cache(graph, cache, 1).of_block(block);
-                mamba.apply(&name, x, Some(states))
-            }
-            Mixer::Mamba2(mamba) => {
-                let states = mamba.cache(graph, cache, 1).of_block(block);
-                mamba.apply(&name, x, Some(states))
-            }
+            Mixer::ShortConv(conv) => conv.apply(&format!("{layer}conv"), states[0], x, block),
+            Mixer::Mamba(mamba) => mamba.apply(&name, x, Some(cache())),
+            Mixer::Mamba2(mamba) => mamba.apply(&name, x, Some(cache())),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::mixers::Mixer;
 use crate::settings::GenerationSettings;
 use crate::source::{Origin, Source, read_json};
+use crate::states::stored_head;
 use crate::tokenizer::Tokenizer;
 
 /// Name of the function that reads one token.
@@ -315,7 +316,7 @@ impl LanguageModel {
     /// Bytes of the states for a context in `fp16`: keys and values, and the values of recurrences.
     pub fn cache_bytes(&self, context: usize) -> u64 {
         let config = self.config();
-        let each = [config.kv_heads, config.head, context];
+        let each = [config.kv_heads, stored_head(config.head), context];
         let each = each.iter().fold(4, |all: u64, &extent| all.saturating_mul(extent as u64));
         let bytes = config.mixers.iter().map(|mixer| match mixer {
             Mixer::Attention => each,

@@ -5,9 +5,6 @@ use std::cell::RefCell;
 use coremill_graph::nn::{AttentionOptions, RopeTables};
 use coremill_graph::{Graph, State, Tensor};
 
-/// The elements of a head in the state are a multiple of this number.
-const ALIGNMENT: usize = 32;
-
 /// Keys and values of several layers in one state of shape `[2 · layers, heads, positions, head]`.
 ///
 /// New elements are stored by a product with the update, which is 1 where a token is stored: `cache · (1 − update) + update · new`.
@@ -20,8 +17,6 @@ pub(crate) struct PackedCache<'g> {
     update: Tensor<'g>,
     /// 0 where a token is stored, of shape `[1, 1, positions, 1]`.
     keep: Tensor<'g>,
-    head: usize,
-    width: usize,
     /// Masks of layers without and with the window, for [`grouped_attention`].
     pub(crate) masks: [Tensor<'g>; 2],
     /// New keys and values of the layers so far.
@@ -38,8 +33,7 @@ impl<'g> PackedCache<'g> {
         update: Tensor<'g>,
         masks: [Tensor<'g>; 2],
     ) -> PackedCache<'g> {
-        let width = head.next_multiple_of(ALIGNMENT);
-        let state = graph.state(name, [2 * layers, heads, positions, width]);
+        let state = graph.state(name, [2 * layers, heads, positions, head]);
         let contents = state.read();
         let stored = match update.last_extent() {
             1 => update,
@@ -47,30 +41,20 @@ impl<'g> PackedCache<'g> {
         };
         let keep = graph.float(1.0) - stored;
         let new = RefCell::default();
-        PackedCache { graph, state, contents, update, keep, head, width, masks, new }
+        PackedCache { graph, state, contents, update, keep, masks, new }
     }
 
     /// Stores the keys and values of the next layer, and returns all of its keys and values.
     pub(crate) fn append(&self, key: Tensor<'g>, value: Tensor<'g>) -> [Tensor<'g>; 2] {
         [key, value].map(|new| {
             let index = self.new.borrow().len() as i32;
-            let new = match self.width - self.head {
-                0 => new,
-                missing => {
-                    let [heads, tokens] = [1, 2].map(|axis| new.extent(axis));
-                    let zeros = self
-                        .graph
-                        .floats([1, heads, tokens, missing], &vec![0.0; heads * tokens * missing]);
-                    self.graph.concat([new, zeros], -1, Default::default())
-                }
-            };
             let stored = match self.update.last_extent() {
                 1 => self.update * new,
                 _ => self.update.dot(new),
             };
             let all = self.contents.narrow(0, index..index + 1) * self.keep + stored;
             self.new.borrow_mut().push(all);
-            if self.width == self.head { all } else { all.narrow(-1, ..self.head as i32) }
+            all
         })
     }
 

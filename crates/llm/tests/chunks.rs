@@ -138,6 +138,26 @@ fn chunks_respect_the_limits_of_the_neural_engine() {
     }
 }
 
+/// Layers share one state, and heads of 8 elements are padded to 32.
+#[test]
+fn other_layouts_have_few_aligned_states() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let model = deep(&scratch.path().join("model"));
+    for layout in [Layout::Coremill, Layout::ExecuTorch] {
+        let options = options().context(20).layout(layout);
+        let mut executable = model.compile(Device::Host, 1, &options).expect("compiles");
+        let function = executable.functions().expect("functions")[0].clone();
+        let states = executable.states(&function).expect("states");
+        let shapes: Vec<_> = states.iter().map(|state| state.default_shape()).collect();
+        assert_eq!(shapes, [Some(vec![2 * LAYERS, 1, 20, 32])]);
+        let report = check(executable.model().expect("a model"));
+        let codes: Vec<_> = report.diagnostics.iter().map(|found| found.code.name()).collect();
+        for code in ["many-states", "state-alignment"] {
+            assert!(!codes.contains(&code), "{layout:?}: {report}");
+        }
+    }
+}
+
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let model = LanguageModel::open(tiny()).expect("opens");

@@ -150,7 +150,8 @@ fn mask<'g>(
     graph.floats([queries, keys], &elements)
 }
 
-/// Cache of keys and values from earlier runs, in two states of shape `[batch, heads, positions, head]`.
+/// Cache of keys and values from earlier runs, in two states of shape `[batch, heads, positions, head]`, or in rows of one state
+/// that several layers share.
 #[derive(Clone, Copy, Debug)]
 pub struct KvCache<'g> {
     keys: State<'g>,
@@ -165,6 +166,11 @@ impl<'g> KvCache<'g> {
             keys: graph.state(&below(name, "keys"), shape),
             values: graph.state(&below(name, "values"), shape),
         }
+    }
+
+    /// Returns a cache in two states, or in rows of states ([`State::rows`]), of shape `[batch, heads, positions, head]`.
+    pub fn of_states(keys: State<'g>, values: State<'g>) -> KvCache<'g> {
+        KvCache { keys, values }
     }
 
     /// Stores keys and values at a position (one integer), and returns all keys and values. Their number may be dynamic.
@@ -191,18 +197,20 @@ impl<'g> KvCache<'g> {
         }
         let position = if position.rank() == 0 { position.view([1]) } else { position };
         let put = |state: State<'g>, new: Tensor<'g>| {
-            let zeros = graph.ints([2], &[0, 0]);
+            let zeros = graph.ints([2], &[place(state.first_row()), 0]);
             let after = graph.ints([1], &[0]);
             let begin = graph.concat([zeros, position, after], 0, Default::default());
             let known = |dim: &Dim| dim.known().map(|extent| place(extent as usize));
             let size: Option<Vec<i32>> = new.dims().iter().map(known).collect();
             let size = size.map(|size| graph.ints([size.len()], &size));
             let end = begin + size.unwrap_or_else(|| new.shape_tensor());
-            let updated = state.read().slice_update(new, begin, end, ops::SliceUpdate::new());
-            state.write(updated);
-            state.read()
+            let all = state.whole();
+            all.write(all.read().slice_update(new, begin, end, ops::SliceUpdate::new()));
         };
-        (put(self.keys, key), put(self.values, value))
+        // Keys and values may be in one state: if it is read only after both are written, neither write copies it.
+        put(self.keys, key);
+        put(self.values, value);
+        (self.keys.read(), self.values.read())
     }
 
     /// Mask for unfilled positions of the cache, for queries that start at a position.

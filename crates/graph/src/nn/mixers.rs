@@ -8,6 +8,9 @@ use crate::ops;
 use crate::state::State;
 use crate::tensor::Tensor;
 
+/// Last dimensions of states are multiples of this number, if possible.
+const STATE_ALIGNMENT: usize = 32;
+
 /// Format of the decay rates of a recurrence in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,6 +33,9 @@ impl Decay {
 }
 
 /// States of a recurrent layer: the last inputs of its convolution, and the value of its recurrence.
+///
+/// The Neural Engine is reported to fail if the last dimension of a state is not a multiple of 32. So the window is stored by
+/// position, with the channels last. A memory whose last dimension is not such a multiple is stored in rows of 32 elements.
 #[derive(Clone, Copy, Debug)]
 pub struct MixerCache<'g> {
     window: State<'g>,
@@ -37,20 +43,57 @@ pub struct MixerCache<'g> {
     block: SequenceBlock<'g>,
 }
 
-impl<'g> MixerCache<'g> {
+/// Shapes of the states of a recurrent layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MixerShapes {
+    /// Shape of the last inputs of the convolution.
+    pub window: Vec<usize>,
+    /// Shape of the value of the recurrence.
+    pub memory: Vec<usize>,
+}
+
+impl MixerShapes {
+    /// The shapes for a convolution of some channels, and for a value of shape `memory`.
+    fn new(batch: usize, taps: usize, channels: usize, memory: &[usize]) -> MixerShapes {
+        let mut memory = memory.to_vec();
+        if let [.., rows, last] = &mut memory[..]
+            && !last.is_multiple_of(STATE_ALIGNMENT)
+            && let Some(all) = rows.checked_mul(*last)
+            && all.is_multiple_of(STATE_ALIGNMENT)
+        {
+            (*rows, *last) = (all / STATE_ALIGNMENT, STATE_ALIGNMENT);
+        }
+        MixerShapes { window: vec![batch, taps.saturating_sub(1), channels], memory }
+    }
+
     /// The states `NAME.window` and `NAME.memory`.
     #[track_caller]
-    fn states<const W: usize, const M: usize>(
-        graph: &'g Graph,
-        name: &str,
-        window: [usize; W],
-        memory: [usize; M],
-    ) -> Self {
-        MixerCache {
-            window: graph.state(&below(name, "window"), window),
-            memory: graph.state(&below(name, "memory"), memory),
-            block: SequenceBlock::new(),
-        }
+    fn states<'g>(self, graph: &'g Graph, name: &str) -> MixerCache<'g> {
+        let window = graph.state(&below(name, "window"), self.window);
+        let memory = graph.state(&below(name, "memory"), self.memory);
+        MixerCache::of_states(window, memory)
+    }
+}
+
+impl<'g> MixerCache<'g> {
+    /// Returns a cache in states, or in rows of states ([`State::rows`]), of the layer's shapes.
+    pub fn of_states(window: State<'g>, memory: State<'g>) -> Self {
+        MixerCache { window, memory, block: SequenceBlock::new() }
+    }
+
+    /// The value of the recurrence before the block, in its own shape.
+    #[track_caller]
+    fn start(self, shape: &[usize]) -> Tensor<'g> {
+        let held = self.block.read(self.memory);
+        if self.memory.shape() == shape { held } else { held.view(shape) }
+    }
+
+    /// Keeps the value of the recurrence after the block.
+    #[track_caller]
+    fn keep(self, last: Tensor<'g>) {
+        let shape = self.memory.shape();
+        self.memory.write(if last.shape() == shape { last } else { last.view(shape) });
     }
 
     /// Describes the block of positions that is read.
@@ -187,17 +230,20 @@ pub fn causal_conv<'g>(
     bias: Option<Tensor<'g>>,
     past: Option<State<'g>>,
 ) -> Tensor<'g> {
-    match past {
-        Some(past) => causal_conv_block(x, weight, bias, past, SequenceBlock::new()),
-        None => {
-            let reach = place(weight.last_extent()) - 1;
-            let window = x.pad([0, 0, 0, 0, reach, 0], ops::Pad::new());
-            depthwise(window, weight, bias)
+    let reach = place(weight.last_extent()) - 1;
+    let window = match past {
+        Some(past) => {
+            let window = x.graph().concat([past.read(), x], -1, Default::default());
+            past.write(window.narrow(-1, -reach..));
+            window
         }
-    }
+        None => x.pad([0, 0, 0, 0, reach, 0], ops::Pad::new()),
+    };
+    depthwise(window, weight, bias)
 }
 
-/// Causal depthwise convolution of a block of positions, as [`causal_conv`] with a state.
+/// Causal depthwise convolution of a block `[batch, positions, channels]`. The state has the last positions of the block before,
+/// and the shape `[batch, taps - 1, channels]`.
 #[track_caller]
 pub fn causal_conv_block<'g>(
     x: Tensor<'g>,
@@ -208,16 +254,16 @@ pub fn causal_conv_block<'g>(
 ) -> Tensor<'g> {
     let graph = x.graph();
     let reach = place(weight.last_extent()) - 1;
-    let window = graph.concat([block.read(past), x], -1, Default::default());
+    let window = graph.concat([block.read(past), x], 1, Default::default());
     past.write(match block.count {
         Some(count) => {
             let last: Vec<i32> = (0..reach).collect();
             let last = graph.ints([last.len()], &last) + count;
-            window.gather(last, ops::Gather::new().axis(-1))
+            window.gather(last, ops::Gather::new().axis(1))
         }
-        None => window.narrow(-1, -reach..),
+        None => window.narrow(1, -reach..),
     });
-    depthwise(window, weight, bias)
+    depthwise(window.swap(1, 2), weight, bias).swap(1, 2)
 }
 
 #[track_caller]
@@ -247,12 +293,11 @@ fn mixer_conv<'g>(
     let (graph, channels) = (x.graph(), x.last_extent());
     let taps = graph.param(&below(name, "conv1d.weight"), [channels, 1, taps]);
     let bias = has_bias.then(|| graph.param(&below(name, "conv1d.bias"), [channels]));
-    let x = x.swap(1, 2);
     let mixed = match cache {
         Some(cache) => causal_conv_block(x, taps, bias, cache.window, cache.block),
-        None => causal_conv(x, taps, bias, None),
+        None => causal_conv(x.swap(1, 2), taps, bias, None).swap(1, 2),
     };
-    mixed.silu().swap(1, 2)
+    mixed.silu()
 }
 
 impl Mamba {
@@ -283,8 +328,12 @@ impl Mamba {
     /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
-        let window = [batch, self.inner, self.taps.saturating_sub(1)];
-        MixerCache::states(graph, name, window, [batch, self.inner, self.state])
+        self.shapes(batch).states(graph, name)
+    }
+
+    /// Returns the shapes of the states.
+    pub fn shapes(&self, batch: usize) -> MixerShapes {
+        MixerShapes::new(batch, self.taps, self.inner, &[batch, self.inner, self.state])
     }
 
     /// Applies the mixer to `[batch, positions, width]`, continuing from the cache.
@@ -310,14 +359,14 @@ impl Mamba {
         let c = mixed.narrow(-1, rank.saturating_add(state)..);
         let rates = self.decay.param(graph, name, &[self.inner, self.state]);
         let start = match cache {
-            Some(cache) => cache.block.read(cache.memory),
+            Some(cache) => cache.start(&[batch, self.inner, self.state]),
             None => zeros(graph, &[batch, self.inner, self.state]),
         };
         let delta = delta.softplus();
         let delta = cache.map_or(delta, |cache| cache.block.valid_steps(delta));
         let (y, last) = selective_scan(x, delta, rates, b, c, start);
         if let Some(cache) = cache {
-            cache.memory.write(last);
+            cache.keep(last);
         }
         let y = (y + x * graph.param(&part("D"), [self.inner])) * gate.silu();
         linear(width, self.bias).apply(&part("out_proj"), y)
@@ -389,8 +438,13 @@ impl Mamba2 {
     /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
-        let window = [batch, self.channels(), self.taps.saturating_sub(1)];
-        MixerCache::states(graph, name, window, [batch, self.heads, self.head, self.state])
+        self.shapes(batch).states(graph, name)
+    }
+
+    /// Returns the shapes of the states.
+    pub fn shapes(&self, batch: usize) -> MixerShapes {
+        let memory = [batch, self.heads, self.head, self.state];
+        MixerShapes::new(batch, self.taps, self.channels(), &memory)
     }
 
     /// Applies the mixer to `[batch, positions, width]`, continuing from the cache.
@@ -431,12 +485,12 @@ impl Mamba2 {
         let step = cache.map_or(step, |cache| cache.block.valid_steps(step));
         let rates = self.decay.param(graph, name, &[heads]);
         let start = match cache {
-            Some(cache) => cache.block.read(cache.memory),
+            Some(cache) => cache.start(&[batch, heads, head, state]),
             None => zeros(graph, &[batch, heads, head, state]),
         };
         let (y, last) = state_space_dual(x, step, rates, b, c, start);
         if let Some(cache) = cache {
-            cache.memory.write(last);
+            cache.keep(last);
         }
         let y = y + x * graph.param(&part("D"), [heads]).view([heads, 1]);
         let y = y.view([batch, length, inner]) * gate.silu();
@@ -480,8 +534,13 @@ impl GatedDeltaNet {
     /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
-        let window = [batch, self.channels(), self.taps.saturating_sub(1)];
-        MixerCache::states(graph, name, window, [batch, self.value_heads, self.key, self.value])
+        self.shapes(batch).states(graph, name)
+    }
+
+    /// Returns the shapes of the states.
+    pub fn shapes(&self, batch: usize) -> MixerShapes {
+        let memory = [batch, self.value_heads, self.key, self.value];
+        MixerShapes::new(batch, self.taps, self.channels(), &memory)
     }
 
     /// Applies the net to `[batch, positions, width]`, continuing from the cache.
@@ -514,13 +573,13 @@ impl GatedDeltaNet {
         let gate = cut(joint, product(&[2, self.key]).saturating_add(values), values);
         let (beta, step) = (cut(rates, 0, shared), cut(rates, shared, shared));
 
-        let channels = graph.concat([query, key, value], -1, Default::default()).swap(1, 2);
+        let channels = graph.concat([query, key, value], -1, Default::default());
         let taps = graph.param(&part("conv1d.weight"), [self.channels(), 1, self.taps]);
         let channels = match cache {
             Some(cache) => causal_conv_block(channels, taps, None, cache.window, cache.block),
-            None => causal_conv(channels, taps, None, None),
+            None => causal_conv(channels.swap(1, 2), taps, None, None).swap(1, 2),
         };
-        let channels = channels.silu().swap(1, 2);
+        let channels = channels.silu();
         let keys = product(&[self.key_heads, self.key]);
         let heads = |from: usize| {
             let x = cut(channels, from, keys).view([batch, length, self.key_heads, 1, self.key]);
@@ -535,14 +594,14 @@ impl GatedDeltaNet {
         let step = (step + graph.param(&part("dt_bias"), [self.value_heads])).softplus();
         let decay = step * self.decay.param(graph, name, &[self.value_heads]);
         let start = match cache {
-            Some(cache) => cache.block.read(cache.memory),
+            Some(cache) => cache.start(&[batch, self.value_heads, self.key, self.value]),
             None => zeros(graph, &[batch, self.value_heads, self.key, self.value]),
         };
         let valid = |x: Tensor<'g>| cache.map_or(x, |cache| cache.block.valid_steps(x));
         let (decay, beta) = (valid(decay), valid(beta.sigmoid()));
         let (y, last) = gated_delta(query, key, value, decay, beta, start);
         if let Some(cache) = cache {
-            cache.memory.write(last);
+            cache.keep(last);
         }
         let y = super::RmsNorm::new(self.epsilon).apply(&part("norm"), y);
         let y = (y * gate.view(shape).silu()).view([batch, length, product(&shape[2..])]);

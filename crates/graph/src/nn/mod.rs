@@ -61,7 +61,8 @@ pub use experts::{Experts, grouped_matmul, top_experts};
 pub use linalg::{cholesky, determinant, eigh, qr, solve, solve_triangular, svd};
 pub use linear::{Embedding, Linear, Lora};
 pub use mixers::{
-    Decay, GatedDeltaNet, Mamba, Mamba2, MixerCache, SequenceBlock, causal_conv, causal_conv_block,
+    Decay, GatedDeltaNet, Mamba, Mamba2, MixerCache, MixerShapes, SequenceBlock, causal_conv,
+    causal_conv_block,
 };
 pub use norm::{
     BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RmsNorm, adaptive_norm,

@@ -4,6 +4,7 @@ use super::{Reader, pays_off, shape_of};
 use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Result, fail};
 use crate::model::{DECODE, PREFILL};
+use crate::states::CACHE;
 
 /// The functions `decode` and `prefill` of a Core ML model.
 pub(super) struct Functions {
@@ -34,7 +35,10 @@ impl Functions {
             fail!(Unsupported, "the model has no output `{LOGITS}`, or no cache");
         };
         // States of recurrent layers do not depend on the number of positions.
-        let keys = states.iter().find(|state| state.name.ends_with("keys"));
+        // Earlier versions wrote two states for each layer.
+        let is_cache =
+            |name: &str| name == CACHE || name.ends_with("_keys") || name.ends_with("_values");
+        let keys = states.iter().find(|state| is_cache(&state.name));
         let context = match keys.map(|keys| keys.default_shape().unwrap_or_default()) {
             None => i32::MAX as usize,
             Some(shape) => match shape.get(2) {
@@ -46,7 +50,6 @@ impl Functions {
             Some(_) => executable.inputs(PREFILL)?.iter().any(|input| input.name == LAST),
             None => false,
         };
-        let is_cache = |name: &str| name.ends_with("keys") || name.ends_with("values");
         let accumulates = states.iter().any(|state| !is_cache(&state.name));
         let (returns_all, logits) = (logits.len() == 3, Vec::new());
         Ok(Functions {
