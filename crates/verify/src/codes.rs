@@ -304,7 +304,7 @@ codes! {
     Warning StateAlignment "state-alignment":
         "the last dimension of a state is not a multiple of 32",
         "on M4, a last dimension of 270 is reported to fail on the Neural Engine and one of 256 to work; other reports found no effect",
-        "pad the last dimension to a multiple of 32";
+        "enlarge the last dimension to a multiple of 32, and slice the state where it is read";
     Warning ManyStates "many-states":
         "a function has three or more states",
         "predictions are reported to fail with error 0x1d",

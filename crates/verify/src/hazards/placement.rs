@@ -123,7 +123,8 @@ pub(super) fn state_alignment(context: &Context<'_>) -> Vec<(Location, String)> 
     let states = function.inputs().iter().filter_map(|&input| {
         let Type::State(held) = &function.value(input).ty else { return None };
         let last = held.as_tensor()?.shape.last().and_then(Dim::known)?;
-        let message = format!("is a state whose last dimension is {last}");
+        let next = last.checked_next_multiple_of(STATE_ALIGNMENT)?;
+        let message = format!("is a state whose last dimension is {last}; the next multiple of {STATE_ALIGNMENT} is {next}");
         (last % STATE_ALIGNMENT != 0).then(|| (context.at.value(input), message))
     });
     states.collect()
