@@ -105,10 +105,18 @@ fn a_record_is_shown_and_compared_with_its_model() {
 #[test]
 fn what_cannot_be_recorded_is_named() {
     let scratch = Scratch::new();
+    let mut later = coremill_zip::Writer::new(Vec::new());
+    later.add("record.json", &[br#"{"format_version": 2}"#]).expect("added");
+    fs::write(scratch.path().join("later.zip"), later.finish().expect("finished"))
+        .expect("written");
     for (arguments, expected) in [
         (&["record", "nothing.mlpackage", "-o", "r.zip"][..], "nothing.mlpackage: no such file"),
         (&["record", "files/small.mil"], "a record of a model needs an output file"),
         (&["record", "files/small.mil", "-o", "r.zip", "--units", "gpu"], "use `all`, `cpu_only`"),
+        (&["record", "nothing.zip"], "nothing.zip: no such file"),
+        (&["record", "files/one.npz"], "not a Core ML model"),
+        (&["record", "files/rubbish.npz"], "not a Core ML model"),
+        (&["record", "later.zip"], "`format_version` must be 1, got 2"),
     ] {
         let output = run(&scratch, arguments);
         let told = texts(&output).1;

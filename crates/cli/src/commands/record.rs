@@ -55,7 +55,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if record::is_record(&args.model) {
         return show(args);
     }
+    let kind = match args.model.as_os_str().to_str() {
+        Some("-") => FileKind::MilText,
+        _ => FileKind::detect(&args.model).map_err(|error| super::failure(&error))?,
+    };
     let Some(path) = &args.output else {
+        // An output file would not help if there is no model. An archive is not converted only to find out.
+        if kind != FileKind::ExportedProgram {
+            super::open_with_source(&args.model)?;
+        }
         let hint =
             format!("pass `-o record.zip`; `coremill plan {}` needs no file", args.model.display());
         return Err(Failure::user("a record of a model needs an output file").hint(Some(hint)));
@@ -63,9 +71,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if path.is_stdout() {
         let message = "`-` is standard output, which is used for the report";
         return Err(Failure::user(message).hint(Some("name a file")));
-    }
-    if args.model.as_os_str() != "-" {
-        FileKind::detect(&args.model).map_err(|error| super::failure(&error))?;
     }
     // Reported before a `.pt2` archive is converted.
     coremill_coreml::availability().map_err(|error| {

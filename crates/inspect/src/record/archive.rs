@@ -20,6 +20,12 @@ const MODEL: &str = "model.mlpackage/";
 /// Maximum size in bytes of a JSON entry: a plan of a million operations has less.
 const MAX_JSON_BYTES: u64 = 256 << 20;
 
+/// The part of a record that all versions have.
+#[derive(serde::Deserialize)]
+struct Version {
+    format_version: u32,
+}
+
 /// Writes a record. An existing file is replaced atomically.
 pub fn write(path: &Path, record: &Record) -> Result<(), Error> {
     let written = write_anew(path, false, |file| {
@@ -84,12 +90,14 @@ pub fn from_bytes(bytes: Buffer) -> Result<Record, Error> {
             .with_hint("records are written on a Mac"));
     }
     let json = archive.read(RECORD, MAX_JSON_BYTES).map_err(|error| of_zip(&error))?;
-    let mut record: Record = serde_json::from_slice(json.as_bytes())
-        .map_err(|error| invalid(&format!("`{RECORD}`: {error}")))?;
-    if record.format_version != FORMAT_VERSION {
-        let found = record.format_version;
+    let wrong = |error: serde_json::Error| invalid(&format!("`{RECORD}`: {error}"));
+    // Later versions may have other fields.
+    let Version { format_version: found } =
+        serde_json::from_slice(json.as_bytes()).map_err(wrong)?;
+    if found != FORMAT_VERSION {
         return Err(invalid(&format!("`format_version` must be {FORMAT_VERSION}, got {found}")));
     }
+    let mut record: Record = serde_json::from_slice(json.as_bytes()).map_err(wrong)?;
     for (index, case) in record.cases.iter_mut().enumerate() {
         case.inputs = read_npz(&archive, &inputs_entry(index))?;
     }
