@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -982,6 +983,27 @@ def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
     # A tenth of a second, plus the delay of a busy machine for the fastest of three interrupts.
     assert len(times) == 3 and max(times) < 0.3, times
     assert all(path.name == "Model.mlpackage" for path in tmp_path.iterdir())
+
+
+def test_numerics_of_the_neural_engine_take_at_most_twenty_times_as_long() -> None:
+    from torchvision.models import mobilenet_v2
+
+    image = torch.rand(1, 3, 224, 224)
+    model = coremill.convert(program(mobilenet_v2(weights=None), image))
+
+    def best(numerics: str, runs: int) -> float:
+        """Processor time of the fastest run, which other processes change little."""
+        session = model.session(numerics=numerics, threads=1)
+        session.predict(x=image)
+        times = []
+        for _ in range(runs):
+            start = time.process_time()
+            session.predict(x=image)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    fast, ane = best("fast", 9), best("ane", 3)
+    assert ane < 20 * fast, f"{ane:.3f} s, and {fast:.3f} s in fp32"
 
 
 @pytest.mark.alone
