@@ -143,6 +143,22 @@ fn what_cannot_be_recorded_is_named() {
     assert!(!scratch.path().join("r.zip").exists());
 }
 
+/// The share of `check --plan` is the share of the plan, whatever the model.
+#[test]
+fn plans_of_other_models_are_refused() {
+    let scratch = Scratch::new();
+    let output = run(&scratch, &["plan", "files/convs.mil", "-o", "plan.json"]);
+    assert!(output.status.success(), "{}", texts(&output).1);
+    let check =
+        |model: &str| run(&scratch, &["check", model, "--ane-share", "0.5", "--plan", "plan.json"]);
+    let output = check("files/convs.mil");
+    assert!(output.status.success(), "{}", texts(&output).1);
+    let output = check("files/small.mil");
+    let told = texts(&output).1;
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("plan.json is a plan of another model"), "{told}");
+}
+
 /// Standard output and standard error.
 fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

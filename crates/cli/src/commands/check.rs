@@ -73,7 +73,7 @@ struct ReportWithShare<R> {
     ane_share: Option<f64>,
 }
 
-/// Plan of each model; `None` without `--ane-share`.
+/// The plan of `--plan`, or one of each model; empty without `--ane-share`.
 fn plans<'m>(
     args: &Args,
     models: impl IntoIterator<Item = &'m Model>,
@@ -83,8 +83,7 @@ fn plans<'m>(
     }
     let options = ForecastOptions::default();
     let options = ForecastOptions { chip: args.device.unwrap_or(options.chip), ..options };
-    let plan = |model| placement::plan_of(model, args.plan.as_deref(), &options);
-    models.into_iter().map(plan).collect()
+    placement::plans_of(models, args.plan.as_deref(), &options)
 }
 
 /// Diagnostics of each Core ML model in a program or directory. The JSON form is stable: for the same

@@ -1,6 +1,6 @@
 //! Where operations run: plans from files, and forecasts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
@@ -53,16 +53,41 @@ pub(super) fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
     })
 }
 
-/// The plan in a file, the plan in the program itself, or a forecast.
-pub(super) fn plan_of(
-    model: &Model,
+/// The plan in a file for one of several models, or a plan of each model: the one in the program itself, or a forecast.
+pub(super) fn plans_of<'m>(
+    models: impl IntoIterator<Item = &'m Model>,
     file: Option<&Path>,
     options: &ForecastOptions,
-) -> Result<ComputePlan, Failure> {
-    match file {
-        Some(path) => read_plan(path),
-        None => Ok(recorded(&model.program).unwrap_or_else(|| forecast(model, options))),
+) -> Result<Vec<ComputePlan>, Failure> {
+    let mut models = models.into_iter();
+    let Some(path) = file else {
+        let plan =
+            |model: &Model| recorded(&model.program).unwrap_or_else(|| forecast(model, options));
+        return Ok(models.map(plan).collect());
+    };
+    let plan = read_plan(path)?;
+    if models.any(|model| describes(&plan, model)) {
+        return Ok(vec![plan]);
     }
+    let message = format!("{} is a plan of another model", path.display());
+    let hint = "none of its operations has the name of an operation here; `coremill plan` makes a plan of this model";
+    Err(Failure::user(message).hint(Some(hint)))
+}
+
+/// Whether an operation of a plan is in a model. Core ML inserts operations and renames some.
+fn describes(plan: &ComputePlan, model: &Model) -> bool {
+    let mut names = HashSet::new();
+    for function in &model.program.functions {
+        for (block, _) in function.blocks_in_order() {
+            let ops = function.block(block).ops.iter().map(|&op| function.op(op));
+            let computed = ops.filter(|op| op.kind().is_none_or(|kind| !kind.is_constant()));
+            names.extend(
+                computed.flat_map(|op| &op.outputs).map(|&output| &*function.value(output).name),
+            );
+        }
+    }
+    let mut outputs = plan.placed().flat_map(|(operation, _)| &operation.outputs);
+    outputs.any(|output| names.contains(output.as_str()))
 }
 
 /// A plan for people: counts by device, then the operations that are not on the Neural Engine, with what to change.
