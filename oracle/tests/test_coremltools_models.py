@@ -96,6 +96,27 @@ def test_assets_in_memory_predict():
         MLModelAsset.from_memory(b"", {"weights/../../a": b""})
 
 
+def test_pipelines_run_their_stages_in_order(tmp_path):
+    first, second = torch.nn.Linear(3, 4).eval(), torch.nn.Linear(4, 2).eval()
+    models = []
+    for module, size, names in ((first, 3, ("x", "h")), (second, 4, ("h", "y"))):
+        program = torch.export.export(module, (torch.rand(2, size),))
+        kinds = [ct.TensorType(name=names[0])], [ct.TensorType(name=names[1])]
+        models.append(ct.convert(program, inputs=kinds[0], outputs=kinds[1], compute_precision=ct.precision.FLOAT32))
+    made = ct.utils.make_pipeline(*models)
+    made.save(str(tmp_path / "Pipeline.mlpackage"))
+    spec = made.get_spec()
+    assert [[feature.name for feature in part] for part in (spec.description.input, spec.description.output)] == [["x"], ["y"]]
+    assert len(ct.utils.load_spec(str(tmp_path / "Pipeline.mlpackage")).pipeline.models) == 2
+    x = torch.rand(2, 3)
+    for model in (made, ct.models.MLModel(str(tmp_path / "Pipeline.mlpackage"))):
+        numpy.testing.assert_allclose(model.predict({"x": x})["y"], second(first(x)).detach(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="at least two models"):
+        ct.utils.make_pipeline(models[0])
+    with pytest.raises(NotImplementedError, match="a pipeline with a `glmRegressor`"):
+        ct.utils.make_pipeline(models[0], ct.models.MLModel(regressor([1.0], 0.0)))
+
+
 def test_structures_list_the_operations_of_the_program():
     _, model = linear()
     structure = MLModelStructure.load_from_path(model.get_compiled_model_path())

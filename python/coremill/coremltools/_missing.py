@@ -23,7 +23,6 @@ ALTERNATIVES = {
     "tensorflow": _SCOPE,
     "torch": "export the module that coremltools' own `optimize.torch` trained",
     "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
-    "make_pipeline": "convert the stages as one module",
     "randomize_weights": "`coremill run --fill-weights random` runs a model without its weights",
     "get_weights_metadata": "`coremill.inspect(model)` lists the weights",
     "linear_quantize_activations": "`coremill.quantize(program, 'int8-static', samples)`",

@@ -22,6 +22,10 @@ _DTYPES = {65552: "fp16", 65568: "fp32", 131104: "int32", 131080: "int8"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "make_pipeline":
+        from ._pipeline import make_pipeline
+
+        return make_pipeline
     raise unsupported_name("coremltools.models.utils", name)
 
 
@@ -199,7 +203,14 @@ def _opened(path: str) -> Any:
 
 def _functions_of(path: str) -> list:
     """The functions of a package, in the order of its description."""
-    return [function["name"] for function in _opened(path).inspect()["functions"]]
+    names = [function["name"] for function in _opened(path).inspect()["functions"]]
+    if len(names) < 2 or not path.rstrip("/").endswith(".mlpackage"):
+        return names
+    try:
+        described = [function.name for function in load_spec(path).description.functions]
+    except ImportError:
+        return names
+    return described if sorted(described) == sorted(names) else names
 
 
 def save_multifunction(desc: MultiFunctionDescriptor, destination_path: str) -> None:
