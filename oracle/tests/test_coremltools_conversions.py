@@ -99,6 +99,36 @@ def test_writes_through_views_of_constant_buffers() -> None:
         numpy.testing.assert_array_equal(found, expected)
 
 
+def test_bounds_of_dimensions_come_from_the_program_or_from_the_inputs() -> None:
+    """Unbounded sizes are written as coremltools writes them."""
+    module = torch.nn.Linear(3, 5).eval()
+    limits = {}
+    cases = {
+        "open": (torch.export.Dim("n"), None),
+        "bounded": (torch.export.Dim("n", min=2, max=9), None),
+        "given": (torch.export.Dim("n"), [ct.TensorType(shape=(ct.RangeDim(2, 7, default=2), 3))]),
+        "fixed": (torch.export.Dim("n"), [ct.TensorType(shape=(4, 3))]),
+    }
+    for name, (dim, inputs) in cases.items():
+        program = torch.export.export(module, (torch.rand(2, 3),), dynamic_shapes={"input": {0: dim}})
+        model = ct.convert(program, inputs=inputs)
+        array = model.get_spec().description.input[0].type.multiArrayType
+        limits[name] = [(one.lowerBound, one.upperBound) for one in array.shapeRange.sizeRanges]
+        x = torch.rand(4, 3)
+        (found,) = model.predict({"input": x}).values()
+        numpy.testing.assert_allclose(found, module(x).detach(), rtol=1e-2, atol=2e-3)
+    assert limits == {
+        "open": [(0, 2**31 - 1), (3, 3)],
+        "bounded": [(2, 9), (3, 3)],
+        "given": [(2, 7), (3, 3)],
+        "fixed": [],
+    }
+    program = torch.export.export(module, (torch.rand(2, 3),), dynamic_shapes={"input": {0: torch.export.Dim("n")}})
+    model = ct.convert(program, inputs=cases["given"][1])
+    with pytest.raises(RuntimeError, match=r"Size \(8\) of dimension \(0\)"):
+        model.predict({"input": torch.rand(8, 3)})
+
+
 def test_scalars_and_fp16_inputs_of_exported_programs() -> None:
     """The name tells that the scalar is an array of one element."""
 

@@ -45,7 +45,7 @@ pub use classes::{Classifier, Labels};
 pub use error::{Error, ErrorKind};
 pub use functions::{function, merge};
 pub use images::{ImageEdit, Layout};
-pub use shapes::ShapeEdit;
+pub use shapes::{RangeEdit, ShapeEdit};
 pub use split::Steps;
 pub use types::ElementType;
 
@@ -108,6 +108,8 @@ pub enum Edit {
     },
     /// Sets the shapes that an input accepts.
     Shapes(ShapeEdit),
+    /// Sets the sizes that an input accepts in each dimension.
+    Ranges(RangeEdit),
 }
 
 impl Edit {
@@ -124,7 +126,8 @@ impl Edit {
             | Edit::DropOutput { .. }
             | Edit::ExposeOutput { .. }
             | Edit::Optional { .. }
-            | Edit::Shapes(_) => Opset::Ios15,
+            | Edit::Shapes(_)
+            | Edit::Ranges(_) => Opset::Ios15,
         }
     }
 }
@@ -159,6 +162,7 @@ pub fn apply(model: &mut Model, edits: &[Edit], function: Option<&str>) -> Resul
             Edit::ExposeOutput { name } => outputs::expose(&mut interface, name)?,
             Edit::Optional { name, default } => types::optional(&mut interface, name, *default)?,
             Edit::Shapes(shapes) => shapes::set(&mut interface, shapes)?,
+            Edit::Ranges(ranges) => shapes::set_ranges(&mut interface, ranges)?,
         }
     }
     *model = edited;

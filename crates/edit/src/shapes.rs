@@ -17,6 +17,52 @@ pub struct ShapeEdit {
     pub shapes: Vec<Vec<u64>>,
 }
 
+/// The sizes that an input accepts in each dimension.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct RangeEdit {
+    /// The input.
+    pub name: String,
+    /// The smallest and the largest size of each dimension; unbounded if the latter is missing.
+    pub ranges: Vec<(u64, Option<u64>)>,
+}
+
+/// Sets the sizes that an input accepts in dimensions that the program leaves open.
+pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Result<(), Error> {
+    let name = &edit.name;
+    let Port::Input(_) = interface.port(name)? else {
+        return Err(Error::name(format!("`{name}` is not an input")));
+    };
+    let input = interface.input_value(name)?;
+    let tensor = interface.tensor(input)?.clone();
+    let count = edit.ranges.len();
+    if count != tensor.rank() {
+        let message = format!("`{name}` is a `{tensor}`; {count} ranges are given");
+        return Err(Error::of_type(message));
+    }
+    let FeatureType::MultiArray(array) = &mut interface.feature_mut(name)?.ty else {
+        return Err(Error::of_type(format!("`{name}` is not an array")));
+    };
+    let mut ranges = Vec::with_capacity(count);
+    for (axis, (&(lower, upper), dim)) in edit.ranges.iter().zip(&tensor.shape).enumerate() {
+        if let Some(size) = dim.known().filter(|&size| (lower, upper) != (size, Some(size))) {
+            let message = format!("dimension {axis} of `{name}` has the size {size}");
+            let hint = "export the program again, with dynamic shapes";
+            return Err(Error::of_type(message).with_hint(hint));
+        }
+        let default = array.shape.get(axis).copied().unwrap_or_default();
+        let upper = upper.map_or(-1, |upper| i64::try_from(upper).unwrap_or(i64::MAX));
+        let range = SizeRange { lower, upper };
+        if !u64::try_from(default).is_ok_and(|default| range.contains(default)) {
+            let message = format!("dimension {axis} of `{name}` has the default size {default}");
+            let hint = "choose a range that contains the default";
+            return Err(Error::option(message).with_hint(hint));
+        }
+        ranges.push(range);
+    }
+    array.flexibility = ShapeFlexibility::Ranged(ranges);
+    Ok(())
+}
+
 /// Sets the shapes that an input accepts. Types of all values are inferred again.
 pub(crate) fn set(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(), Error> {
     let name = &edit.name;

@@ -1,9 +1,9 @@
 //! Edits of models made of text: the text afterwards, and the proof that Core ML accepts the model.
 
 use coremill_edit::{
-    Classifier, Edit, ElementType, ImageEdit, Labels, ShapeEdit, apply, function, merge,
+    Classifier, Edit, ElementType, ImageEdit, Labels, RangeEdit, ShapeEdit, apply, function, merge,
 };
-use coremill_mil::model::{self, FeatureType, ImageSizes, Model, ShapeFlexibility};
+use coremill_mil::model::{self, FeatureType, ImageSizes, Model, ShapeFlexibility, SizeRange};
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_verify::verify;
 
@@ -202,6 +202,32 @@ fn functions_merge_and_part() {
 }
 
 #[test]
+fn ranges_describe_open_dimensions() {
+    let open =
+        Edit::Shapes(ShapeEdit { name: "x".to_owned(), shapes: vec![vec![2, 3], vec![5, 3]] });
+    let ranges = |ranges: &[(u64, Option<u64>)]| {
+        Edit::Ranges(RangeEdit { name: "x".to_owned(), ranges: ranges.to_vec() })
+    };
+    let fixed = SizeRange { lower: 3, upper: 3 };
+    for (lower, upper, written) in [(0, None, -1), (1, Some(7), 7)] {
+        let edits = [open.clone(), ranges(&[(lower, upper), (3, Some(3))])];
+        let model = edited(SCORES, &edits);
+        let input = model.description.inputs[0].ty.array().expect("an array");
+        let expected = vec![SizeRange { lower, upper: written }, fixed];
+        assert_eq!(input.flexibility, ShapeFlexibility::Ranged(expected));
+    }
+    let mut model = edited(SCORES, &[open]);
+    let error =
+        apply(&mut model, &[ranges(&[(8, None), (3, Some(3))])], None).expect_err("refused");
+    assert_eq!(error.to_string(), "dimension 0 of `x` has the default size 2");
+    assert!(refused(SCORES, ranges(&[(1, None)])).contains("1 ranges are given"));
+    assert_eq!(
+        refused(SCORES, ranges(&[(1, Some(2)), (3, Some(3))])),
+        "dimension 0 of `x` has the size 1; export the program again, with dynamic shapes"
+    );
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let edit = |text: &str| image(text);
     assert!(refused(SCORES, edit("x=rgb")).contains("an image needs rank 4"));
@@ -226,8 +252,9 @@ fn edits_are_read_from_json() {
             {"edit":"classify","labels":["a","b"],"output":"y"},
             {"edit":"classify","labels":[1,2]},
             {"edit":"retype","name":"y","dtype":"fp16"},
-            {"edit":"shapes","name":"x","shapes":[[1,2]]}]"#,
+            {"edit":"shapes","name":"x","shapes":[[1,2]]},
+            {"edit":"ranges","name":"x","ranges":[[1,null],[2,2]]}]"#,
     );
-    assert_eq!(edits.expect("edits").len(), 5);
+    assert_eq!(edits.expect("edits").len(), 6);
     assert!(coremill_edit::from_json(r#"[{"edit":"paint"}]"#).is_err());
 }

@@ -113,6 +113,7 @@ def convert(
     chosen = options.pop("op_selector", None)
     edits = _edits(made.input_names, given, wanted, classifier_config)
     result = _with_allowed_names(_converted(made.program, options, edits, chosen, scopes))
+    result = _with_ranges(result, made.ranges)
     result = _with_default_types(result, options, release, wanted, given)
     if infos:
         result = compressed(result, model, infos)
@@ -167,6 +168,21 @@ def _converted(program: Any, options: dict, edits: list, op_selector: Any, scope
         plain = {**options, "precision": "fp32"}
         options = {**options, "fp32_values": fp32_values(coremill.convert(program, **plain), op_selector, scopes)}
     return coremill.convert(program, edits=json.dumps(edits) if edits else None, **options)
+
+
+def _with_ranges(model: Any, ranges: dict) -> Any:
+    """The model with bounds of dimensions that differ from those of the conversion."""
+    import json
+
+    edits = []
+    for feature in model.inspect()["functions"][0]["inputs"]:
+        known = (feature["accepts"] or {}).get("ranges")
+        wanted = ranges.get(feature["name"])
+        if known is None or wanted is None or [[one["min"], one["max"]] for one in known] == wanted:
+            continue
+        if all(low <= size and (high is None or size <= high) for size, (low, high) in zip(feature["shape"], wanted)):
+            edits.append({"edit": "ranges", "name": feature["name"], "ranges": wanted})
+    return model._edit(json.dumps(edits)) if edits else model
 
 
 def _with_allowed_names(model: Any) -> Any:
