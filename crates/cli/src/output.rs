@@ -159,11 +159,15 @@ pub(crate) fn failure<E: Clone + Into<coremill::Error>>(error: &E) -> Failure {
 const OPTION: &str = "the option `";
 
 /// Steps that hints of libraries suggest, with the commands that perform them.
-const STEPS: [(&str, &str); 8] = [
+const STEPS: [(&str, &str); 9] = [
     ("convert it first", "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`"),
     (
         "`torch.export.save`, then convert it",
         "`torch.export.save`, then convert it: `coremill convert MODEL.pt2 -o MODEL.mlpackage`",
+    ),
+    (
+        "convert the language model first",
+        "convert the language model first: `coremill llm MODEL -o DIRECTORY`; `coremill generate MODEL` runs the file itself",
     ),
     ("as an input of a run:", "as an input of `coremill run`:"),
     (

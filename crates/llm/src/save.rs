@@ -3,11 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use coremill_graph::Device;
+use coremill_io::unsupported_extension;
 
 use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{check_companions, save_model, write_companions};
 use crate::model::{BuildOptions, CompiledModel, LanguageModel, Layout, SavedModel};
+
+/// Extensions of files that hold models in other forms, which a directory should not have.
+const OTHER_FILES: [&str; 8] =
+    ["bin", "gguf", "mil", "mlmodel", "onnx", "pt2", "safetensors", "tflite"];
 
 /// Paths of a converted model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,11 @@ impl Destination {
         let is_model = matches!(extension, Some("mlpackage" | "mlmodelc"));
         let usual = if is_program { Layout::ExecuTorch } else { Layout::Coremill };
         let layout = layout.unwrap_or(usual);
+        if extension.is_some_and(|extension| OTHER_FILES.contains(&extension)) {
+            let message = unsupported_extension(output, &["mlpackage", "mlmodelc", "pte"]);
+            let error = Error::new(ErrorKind::Argument, message);
+            return Err(error.with_hint("or pass a directory"));
+        }
         if !is_program && !is_model {
             let name = match layout {
                 Layout::Coremill => "model.mlpackage",
@@ -130,5 +140,8 @@ mod tests {
         assert!(of("m.mlpackage", Some(Layout::Chunks)).is_err());
         let folder = of("out", Some(Layout::Chunks)).expect("a destination");
         assert_eq!(folder.model, Path::new("out/coremill.json"));
+        assert!(of("smollm2-1.7B", None).is_ok());
+        let error = of("m.onnx", None).expect_err("a file in another format");
+        assert!(error.to_string().ends_with("or `.pte`, got `.onnx`"), "{error}");
     }
 }

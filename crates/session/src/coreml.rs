@@ -19,7 +19,7 @@ use coremill_verify::Verified;
 use crate::FeatureSpec;
 use crate::backend::{
     Backend, Executable, Inputs, OutputSlices, Session, Signature, check_length, check_names,
-    check_slices, checked, find, quoted,
+    check_slices, checked, find,
 };
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::input::{Input, lying_shape};

@@ -48,13 +48,14 @@ const EXPORT: &str = "save the model with `torch.export.save`, then convert it";
 const ARRAYS: &str = "pass it as an input of a run: the option `inputs=FILE`";
 const IMAGE: &str = "pass it as an input of a run: the option `image=NAME=FILE`";
 const SOURCE: &str = "export the PyTorch model with `torch.export.save`, then convert it";
+const WEIGHTS: &str = "convert the language model first";
 const READ: &str =
     "supported are packages, compiled models, model files, MIL text, `.pt2` and `.pte` files";
 
 /// File signatures.
 const SIGNATURES: [(&[u8], &str, &str); 12] = [
     (b"\x93NUMPY", "an array of numpy's", ARRAYS),
-    (b"GGUF", "a GGUF file, weights without a program", SOURCE),
+    (b"GGUF", "a GGUF file, weights without a program", WEIGHTS),
     (b"\x89HDF\r\n", "an HDF5 file", SOURCE),
     (b"\x1f\x8b", "a gzip archive", "unpack it first"),
     (b"BZh", "a bzip2 archive", "unpack it first"),
