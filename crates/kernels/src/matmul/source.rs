@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::weights::PanelSource;
 use crate::scratch::with_scratch;
 use coremill_simd::Isa;
-use coremill_simd::vector::{Kernel, Vector, dispatch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch, transpose};
 use coremill_tensor::{Buffer, DType};
 
 /// Layout of a matrix of weights in memory.
@@ -76,6 +76,14 @@ impl PanelSource for DenseSource {
                 }
             }
             Order::OutputsFirst => {
+                if dtype == DType::Fp32
+                    && let Some(floats) = as_floats(&bytes[..self.inputs * self.outputs * size])
+                {
+                    let rows = &floats[outputs.start * self.inputs + inputs.start..];
+                    let (stride, inputs, outputs) = (self.inputs, inputs.len(), outputs.len());
+                    let transposed = Transpose { rows, stride, inputs, outputs, width, panel };
+                    return dispatch(isa, transposed);
+                }
                 from_rows(isa, inputs.len(), outputs.len(), width, panel, |rows| {
                     for (output, row) in outputs.clone().zip(chunks(rows, inputs.len())) {
                         let start = (output * self.inputs + inputs.start) * size;
@@ -140,12 +148,15 @@ pub(crate) fn from_rows(
     with_scratch(|scratch| {
         let rows = scratch.elements(outputs * inputs);
         write(rows);
-        dispatch(isa, Transpose { rows, inputs, outputs, width, panel });
+        dispatch(isa, Transpose { rows, stride: inputs, inputs, outputs, width, panel });
     });
 }
 
+/// Writes the transposed rows to a panel, with zeros after the last output.
 struct Transpose<'a> {
     rows: &'a [f32],
+    /// Distance between the starts of adjacent rows.
+    stride: usize,
     inputs: usize,
     outputs: usize,
     width: usize,
@@ -157,22 +168,56 @@ impl Kernel for Transpose<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        const BLOCK: usize = 16;
-        let Transpose { rows, inputs, outputs, width, panel } = self;
-        for first in (0..inputs).step_by(BLOCK) {
-            let some = first..(first + BLOCK).min(inputs);
-            let target = &mut panel[some.start * width..some.end * width];
-            for output in 0..outputs {
-                let source = &rows[output * inputs..][some.clone()];
-                for (element, row) in source.iter().zip(target.chunks_exact_mut(width)) {
-                    row[output] = *element;
+        let Transpose { rows, stride, inputs, outputs, width, panel } = self;
+        assert!(outputs <= width && panel.len() == inputs * width, "the panel fits");
+        if inputs == 0 {
+            return;
+        }
+        let read = outputs.checked_sub(1).map_or(0, |last| last * stride + inputs);
+        assert!(read <= rows.len(), "the rows exist");
+        let (source, target) = (rows.as_ptr(), panel.as_mut_ptr());
+        for column in (0..width).step_by(V::LANES) {
+            // The rows that exist, and the columns that are written.
+            let present = outputs.saturating_sub(column).min(V::LANES);
+            let columns = V::LANES.min(width - column);
+            for input in (0..inputs).step_by(V::LANES) {
+                let count = V::LANES.min(inputs - input);
+                let mut square = [V::zero(); MAX_LANES];
+                // SAFETY: all rows and columns exist, as asserted above: `present` rows from `column`,
+                // `count` inputs from `input`, and `columns` elements of the panel's rows from `column`.
+                #[expect(unsafe_code, reason = "vectors are accessed without bounds checks")]
+                unsafe {
+                    if present == V::LANES && count == V::LANES {
+                        for (at, row) in square.iter_mut().enumerate().take(V::LANES) {
+                            *row = V::load(source.add((column + at) * stride + input));
+                        }
+                        transpose(&mut square);
+                        for (at, row) in square.iter().enumerate().take(V::LANES) {
+                            row.store(target.add((input + at) * width + column));
+                        }
+                    } else {
+                        for (at, row) in square.iter_mut().enumerate().take(present) {
+                            let start = source.add((column + at) * stride + input);
+                            *row = V::load_partial(start, count);
+                        }
+                        transpose(&mut square);
+                        for (at, row) in square.iter().enumerate().take(count) {
+                            row.store_partial(target.add((input + at) * width + column), columns);
+                        }
+                    }
                 }
-            }
-            for row in target.chunks_exact_mut(width) {
-                row[outputs..].fill(0.0);
             }
         }
     }
+}
+
+/// Bytes of `f32` elements, if they are aligned and in this machine's byte order.
+fn as_floats(bytes: &[u8]) -> Option<&[f32]> {
+    // SAFETY: all bit patterns are valid floats.
+    #[expect(unsafe_code, reason = "bytes of floats are seen as floats")]
+    let (before, floats, after) = unsafe { bytes.align_to::<f32>() };
+    let whole = before.is_empty() && after.is_empty() && cfg!(target_endian = "little");
+    whole.then_some(floats)
 }
 
 /// Converts elements of a float type to `f32`. The bytes may be unaligned.

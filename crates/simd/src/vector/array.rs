@@ -288,6 +288,16 @@ impl Vector for F32x8 {
     }
 
     #[inline(always)]
+    fn interleave(self, other: Self) -> (Self, Self) {
+        let (mut first, mut second) = (self, other);
+        for lane in 0..LANES {
+            let from = if lane % 2 == 0 { &self } else { &other };
+            first.0[lane] = from.0[lane / 2];
+            second.0[lane] = from.0[(LANES + lane) / 2];
+        }
+        (first, second)
+    }
+    #[inline(always)]
     fn sum(self) -> f32 {
         let [a, b, c, d, e, f, g, h] = self.0;
         ((a + e) + (c + g)) + ((b + f) + (d + h))

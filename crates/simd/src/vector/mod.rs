@@ -148,6 +148,10 @@ pub trait Vector: Unpack {
     fn bits_right_signed<const N: u32>(bits: Self::Bits) -> Self::Bits;
     fn bits_equal(left: Self::Bits, right: Self::Bits) -> Self::Mask;
 
+    /// The lanes of both vectors in turn: `self[0]`, `other[0]`, `self[1]` and so on. The first half of these
+    /// lanes is the first result.
+    fn interleave(self, other: Self) -> (Self, Self);
+
     fn sum(self) -> f32;
     /// The maximum of all lanes; unspecified if a lane is NaN.
     fn maximum(self) -> f32;
@@ -210,6 +214,24 @@ pub fn prefetch(address: *const u8) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
+}
+
+/// Transposes a square of vectors in the first `LANES` elements: lane `i` of vector `j` becomes lane `j` of
+/// vector `i`.
+#[inline(always)]
+pub fn transpose<V: Vector>(square: &mut [V; MAX_LANES]) {
+    // The bits of a vector's index and of a lane's index form a number. Each round rotates it by one bit, so
+    // that both indices have changed places after as many rounds as an index has bits.
+    let half = V::LANES / 2;
+    let mut reached = 1;
+    while reached < V::LANES {
+        let before = *square;
+        for at in 0..half {
+            let (first, second) = before[at].interleave(before[at + half]);
+            (square[2 * at], square[2 * at + 1]) = (first, second);
+        }
+        reached *= 2;
+    }
 }
 
 /// Work that is compiled for each instruction set.

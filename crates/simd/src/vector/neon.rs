@@ -115,6 +115,8 @@ impl Vector for F32x4 {
         bits_right_signed<const N>(bits: uint32x4_t) -> uint32x4_t =
             vreinterpretq_u32_s32(vshlq_s32(vreinterpretq_s32_u32(bits), vdupq_n_s32(-(N as i32))));
         bits_equal(left: uint32x4_t, right: uint32x4_t) -> uint32x4_t = vceqq_u32(left, right);
+        interleave(self, other: Self) -> (Self, Self) =
+            (F32x4(vzip1q_f32(self.0, other.0)), F32x4(vzip2q_f32(self.0, other.0)));
         sum(self) -> f32 = vaddvq_f32(self.0);
         maximum(self) -> f32 = vmaxvq_f32(self.0);
     }

@@ -188,6 +188,12 @@ impl<V: Vector> Vector for Pair<V> {
     }
 
     #[inline(always)]
+    fn interleave(self, other: Self) -> (Self, Self) {
+        let (a, b) = self.0.interleave(other.0);
+        let (c, d) = self.1.interleave(other.1);
+        (Pair(a, b), Pair(c, d))
+    }
+    #[inline(always)]
     fn sum(self) -> f32 {
         self.0.add(self.1).sum()
     }

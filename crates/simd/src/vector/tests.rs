@@ -89,6 +89,19 @@ impl Kernel for Check {
         let loaded = unsafe { V::load(source.as_ptr()) };
         assert_eq!(loaded.sum(), source.iter().sum::<f32>());
         assert_eq!(loaded.maximum(), source[V::LANES - 1]);
+
+        let (first, second) = loaded.interleave(loaded.neg());
+        let both: Vec<f32> = source.iter().flat_map(|&lane| [lane, -lane]).collect();
+        assert_eq!(lanes(first)[..V::LANES], both[..V::LANES]);
+        assert_eq!(lanes(second)[..V::LANES], both[V::LANES..]);
+        let offset = |row: usize| V::splat((100 * row) as f32);
+        let mut square: [V; MAX_LANES] = std::array::from_fn(|row| loaded.add(offset(row)));
+        transpose(&mut square);
+        for (column, vector) in square[..V::LANES].iter().enumerate() {
+            let expected: Vec<f32> =
+                (0..V::LANES).map(|row| source[column] + (100 * row) as f32).collect();
+            assert_eq!(lanes(*vector)[..V::LANES], expected);
+        }
     }
 }
 

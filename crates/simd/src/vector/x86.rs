@@ -102,6 +102,12 @@ impl Vector for F32x8 {
         bits_right_signed<const N>(bits: __m256i) -> __m256i = _mm256_srav_epi32(bits, Self::bits(N));
         bits_equal(left: __m256i, right: __m256i) -> __m256 =
             _mm256_castsi256_ps(_mm256_cmpeq_epi32(left, right));
+        interleave(self, other: Self) -> (Self, Self) = {
+            let low = _mm256_unpacklo_ps(self.0, other.0);
+            let high = _mm256_unpackhi_ps(self.0, other.0);
+            let first = _mm256_permute2f128_ps::<0x20>(low, high);
+            (F32x8(first), F32x8(_mm256_permute2f128_ps::<0x31>(low, high)))
+        };
         sum(self) -> f32 = {
             let four = _mm_add_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -188,6 +194,12 @@ impl Vector for F32x16 {
         bits_left<const N>(bits: __m512i) -> __m512i = _mm512_slli_epi32::<N>(bits);
         bits_right_signed<const N>(bits: __m512i) -> __m512i = _mm512_srai_epi32::<N>(bits);
         bits_equal(left: __m512i, right: __m512i) -> __mmask16 = _mm512_cmpeq_epi32_mask(left, right);
+        interleave(self, other: Self) -> (Self, Self) = {
+            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+            let pick = |lanes| F32x16(_mm512_permutex2var_ps(self.0, lanes, other.0));
+            (pick(first), pick(second))
+        };
         sum(self) -> f32 = _mm512_reduce_add_ps(self.0);
         maximum(self) -> f32 = _mm512_reduce_max_ps(self.0);
     }
@@ -328,6 +340,10 @@ impl Vector for F32x4 {
             _mm_sra_epi32(bits, _mm_cvtsi32_si128(N as i32));
         bits_equal(left: __m128i, right: __m128i) -> __m128 =
             _mm_castsi128_ps(_mm_cmpeq_epi32(left, right));
+        interleave(self, other: Self) -> (Self, Self) = {
+            let first = _mm_unpacklo_ps(self.0, other.0);
+            (F32x4(first), F32x4(_mm_unpackhi_ps(self.0, other.0)))
+        };
         sum(self) -> f32 = {
             let two = _mm_add_ps(self.0, _mm_movehl_ps(self.0, self.0));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
