@@ -29,6 +29,18 @@ enum Owner {
 }
 
 impl Memory {
+    /// Memory that is written once and then read in order, in pages of the usual size. Large pages hardly make
+    /// such reads faster, but a system whose memory is fragmented may need longer to find them than a model
+    /// needs to run.
+    pub(crate) fn in_small_pages(lines: usize) -> Memory {
+        let bytes = lines.saturating_mul(size_of::<CacheLine>());
+        let pages = (bytes >= LARGE && !cfg!(miri)).then(|| MmapMut::map_anon(bytes));
+        Memory(match pages {
+            Some(Ok(pages)) => Owner::Pages(pages),
+            _ => Owner::Lines(vec![CacheLine::ZEROS; lines]),
+        })
+    }
+
     /// Like `zeroed`; `None` if there is not enough memory.
     pub(crate) fn reserve(lines: usize) -> Option<Memory> {
         let bytes = lines.checked_mul(size_of::<CacheLine>())?;

@@ -39,11 +39,6 @@ impl<K: Eq + Hash, V: ?Sized> WeakMap<K, V> {
         self.values.extend(kept.map(|(key, value)| (key.clone(), Weak::clone(value))));
     }
 
-    /// Number of keys, including dead entries.
-    pub(super) fn len(&self) -> usize {
-        self.values.len()
-    }
-
     /// The values that are alive.
     pub(super) fn all(&self) -> Vec<Arc<V>> {
         self.values.values().filter_map(Weak::upgrade).collect()

@@ -17,10 +17,6 @@ use super::packed::{Matrix, OrderKey};
 use super::source::FunctionContext;
 use crate::weights::{WeightPanels, Weights};
 
-/// Packing takes about as long as two runs. To spread the cost, a quarter of the matrices is packed
-/// in the second run, another in the third, and so on.
-const RUNS: usize = 4;
-
 impl FunctionContext {
     /// A constant as an `inputs` × `outputs` matrix.
     pub(crate) fn matrix(
@@ -49,10 +45,10 @@ impl FunctionContext {
                 Matrix::new(machine, [inputs, outputs], precision, Arc::new(source), Some(data))
             }
         };
-        let mut matrices = matrices();
-        let matrix = Arc::new(matrix.packed_after(1 + matrices.len() % RUNS));
+        let products = self.packed.products_before_packing(inputs.saturating_mul(outputs));
+        let matrix = Arc::new(matrix.packed_after(products));
         if let Some(key) = key {
-            matrices.insert(key, &matrix);
+            matrices().insert(key, &matrix);
         }
         Ok(matrix)
     }

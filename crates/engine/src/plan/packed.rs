@@ -11,10 +11,16 @@ use coremill_tensor::Buffer;
 use super::held::WeakMap;
 use super::kernel::CpuContext;
 
+/// Number of runs over which packing is spread: about a quarter of the elements is packed in the second
+/// run, another in the third, and so on. Packing all of them takes about as long as a run.
+const RUNS: usize = 4;
+
 /// The packed weights of a function.
 #[derive(Default)]
 pub(crate) struct PackedConstants {
     pub(super) matrices: Mutex<WeakMap<Key, Matrix>>,
+    /// Number of elements that are packed in each of the runs after the first.
+    scheduled: Mutex<[usize; RUNS]>,
     pub(super) others: Mutex<WeakMap<(ValueId, String), dyn Any + Send + Sync>>,
 }
 
@@ -116,6 +122,15 @@ impl PackedConstants {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = other.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.inherit(&theirs, |(value, _)| is_same(*value));
+    }
+
+    /// Number of products of a matrix with this number of elements before it is packed. All runs that pack
+    /// have a similar number of elements.
+    pub(super) fn products_before_packing(&self, elements: usize) -> usize {
+        let mut scheduled = self.scheduled.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = (0..RUNS).min_by_key(|&run| scheduled[run]).unwrap_or_default();
+        scheduled[least] = scheduled[least].saturating_add(elements);
+        1 + least
     }
 
     /// Packs all matrices.

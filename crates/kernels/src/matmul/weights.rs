@@ -9,6 +9,7 @@ use crate::Pool;
 use crate::memory::{CacheLine, LINE, Memory, as_elements};
 use crate::scratch::{Scratch, with_scratch};
 use crate::shared::SharedPointer;
+use coremill_io::pages::bring_pages;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
@@ -86,7 +87,7 @@ impl PackedWeights {
             Precision::F16 => 2 * LINE,
         };
         let lines = (inputs * panels.padded()).div_ceil(per_line);
-        let mut memory = Memory::zeroed(lines);
+        let mut memory = Memory::in_small_pages(lines);
         let shared = SharedPointer(memory.as_mut_lines().as_mut_ptr());
         // A task writes some inputs of one panel, few enough to stay in the cache until they are rounded.
         let step = 256;
@@ -99,9 +100,16 @@ impl PackedWeights {
             let at = panel.start * inputs + inputs_start * width;
             let count = some.len() * width;
             let columns = panel.start..(panel.start + width).min(outputs);
+            let size = LINE * size_of::<f32>() / per_line;
+            // SAFETY: all inputs of all panels cover the memory, and each belongs to one task.
+            #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
+            bring_pages(unsafe {
+                let start = shared.get().cast::<u8>().add(size * at);
+                std::slice::from_raw_parts_mut(start, size * count)
+            });
             match precision {
                 Precision::F32 => {
-                    // SAFETY: all inputs of all panels cover the memory, and each belongs to one task.
+                    // SAFETY: as above.
                     #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
                     let target = unsafe {
                         std::slice::from_raw_parts_mut(shared.get().cast::<f32>().add(at), count)
