@@ -266,6 +266,8 @@ GROUPED = {"granularity": "per_grouped_channel", "group_size": 16}
 MODELS = [
     Model("mobilenet_v2", torchvision_model("mobilenet_v2"), pictures, "mobilenet_v2"),
     Model("resnet50", torchvision_model("resnet50"), pictures, "resnet50"),
+    Model("efficientnet_b0", torchvision_model("efficientnet_b0"), pictures, "efficientnet_b0"),
+    Model("convnext_tiny", torchvision_model("convnext_tiny"), pictures, "convnext_tiny"),
     *(
         Model(f"{name}_int8", torchvision_model(name), pictures, name, static=True)
         for name in ("mobilenet_v2", "resnet50")

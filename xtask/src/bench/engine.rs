@@ -5,19 +5,19 @@
 //! of the process is measured, which other processes hardly affect; with more threads the wall-clock time.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Session, Span};
+use coremill_engine::Array;
 use serde_json::Value;
 
-use super::measure::{arrays, own_time};
+use super::loaded::{LoadedModel, models, run_optimized};
+use super::measure::arrays;
 use super::start;
 use crate::oracle;
-use crate::workspace::{execute, root};
+use crate::workspace::root;
 
 /// Options of the measurement.
 #[derive(clap::Args)]
@@ -83,11 +83,8 @@ const PEERS: [&str; 2] = ["torch", "onnxruntime"];
 
 /// Measures, prints a table, and reports missed limits.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    if cfg!(debug_assertions) {
-        let mut optimized = Command::new("cargo");
-        optimized.current_dir(root()).args(["run", "--quiet", "--release", "--package", "xtask"]);
-        optimized.args(["--", "bench", "engine"]).args(std::env::args_os().skip(3));
-        return execute(&mut optimized, "the optimized run");
+    if run_optimized("engine")? {
+        return Ok(());
     }
     let directory = root().join(&arguments.models);
     let names = models(&directory, &arguments.only)?;
@@ -119,28 +116,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         broken.extend(start::run(&directory, &names)?);
     }
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
-}
-
-/// The models in a directory, by name.
-fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, String> {
-    let found = fs::read_dir(directory).map_err(|error| {
-        format!(
-            "there are no models in {} ({error}); make them with `python -m oracle.bench.models --out {}`",
-            directory.display(),
-            directory.display()
-        )
-    })?;
-    let mut names: Vec<String> = found
-        .filter_map(|entry| {
-            Some(entry.ok()?.file_name().to_str()?.strip_suffix(".mlpackage")?.to_owned())
-        })
-        .filter(|name| only.is_empty() || only.contains(name))
-        .collect();
-    names.sort();
-    match names.is_empty() {
-        true => Err(format!("{} holds none of the models asked for", directory.display())),
-        false => Ok(names),
-    }
 }
 
 /// Measurements of one model.
@@ -190,26 +165,13 @@ fn measure(
     threads: usize,
     mut peers: Option<&mut Peers>,
 ) -> Result<Row, String> {
-    let model = coremill::open(directory.join(format!("{name}.mlpackage")))
-        .map_err(|error| error.to_string())?;
-    let verified = coremill::verify(&model).map_err(|report| report.summary())?;
-    let options = LoadOptions { threads, ..LoadOptions::default() };
-    let engine = Engine::load(&verified, &options).map_err(|error| error.to_string())?;
-    let mut session =
-        engine.session(engine.default_function()).map_err(|error| error.to_string())?;
-    let inputs = arrays(directory, name, "inputs")?;
-    let inputs: Vec<(&str, Array)> = session
-        .inputs()
-        .iter()
-        .filter_map(|port| inputs.iter().find(|(name, _)| *name == port.name))
-        .map(|(name, array)| (name.as_str(), array.clone()))
-        .collect();
-    let error = error_of(&mut session, &inputs, directory, name)?;
+    let mut model = LoadedModel::open(directory, name, threads)?;
+    let error = error_of(&mut model, directory, name)?;
     for _ in 0..3 {
-        time(&mut session, &inputs, threads)?;
+        model.time()?;
     }
     if arguments.profile {
-        return profile(arguments, &mut session, &inputs, error);
+        return profile(arguments, &mut model, error);
     }
     // A variant without a counterpart is compared with the counterpart of its base model.
     let twin = (1..=name.len())
@@ -219,7 +181,7 @@ fn measure(
     let (mut own, mut theirs): (Vec<f64>, BTreeMap<&str, Vec<f64>>) = Default::default();
     for _ in 0..arguments.rounds {
         for _ in 0..arguments.runs {
-            own.push(time(&mut session, &inputs, threads)?.as_secs_f64() * 1e3);
+            own.push(model.time()?.as_secs_f64() * 1e3);
         }
         if let (Some(peers), Some(twin)) = (peers.as_deref_mut(), twin) {
             for peer in PEERS {
@@ -242,26 +204,10 @@ fn measure(
 /// Prints the time of each kind of step.
 fn profile(
     arguments: &Arguments,
-    session: &mut Session,
-    inputs: &[(&str, Array)],
+    model: &mut LoadedModel,
     error: Option<f32>,
 ) -> Result<Row, String> {
-    let mut steps: Vec<Span> = Vec::new();
-    let mut own = Vec::new();
-    for _ in 0..arguments.rounds * arguments.runs {
-        let mut spans = Vec::new();
-        let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
-        let start = Instant::now();
-        session.run_with(inputs, &mut hooks).map_err(|error| error.to_string())?;
-        own.push(start.elapsed().as_secs_f64() * 1e3);
-        if steps.len() != spans.len() {
-            steps = spans;
-            continue;
-        }
-        for (step, span) in steps.iter_mut().zip(spans) {
-            step.elapsed = step.elapsed.min(span.elapsed);
-        }
-    }
+    let (mut own, steps) = model.steps(arguments.rounds * arguments.runs)?;
     let mut kinds: BTreeMap<String, (usize, Duration, u64, u64)> = BTreeMap::new();
     for (index, step) in steps.into_iter().enumerate() {
         let label = match arguments.each {
@@ -293,28 +239,9 @@ fn profile(
     Ok(Row { engine, peers: BTreeMap::new(), error })
 }
 
-fn time(
-    session: &mut Session,
-    inputs: &[(&str, Array)],
-    threads: usize,
-) -> Result<Duration, String> {
-    let (start, start_own) = (Instant::now(), own_time());
-    session.run(inputs).map_err(|error| error.to_string())?;
-    let elapsed = start.elapsed();
-    Ok(match (threads, start_own, own_time()) {
-        (1, Some(start), Some(end)) => end - start,
-        _ => elapsed,
-    })
-}
-
 /// Runs once; returns the error relative to the results of eager torch.
-fn error_of(
-    session: &mut Session,
-    inputs: &[(&str, Array)],
-    directory: &Path,
-    name: &str,
-) -> Result<Option<f32>, String> {
-    let outputs = session.run(inputs).map_err(|error| error.to_string())?;
+fn error_of(model: &mut LoadedModel, directory: &Path, name: &str) -> Result<Option<f32>, String> {
+    let outputs = model.run()?;
     if !directory.join(format!("{name}.outputs.npz")).exists() {
         return Ok(None);
     }

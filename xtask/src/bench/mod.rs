@@ -7,9 +7,11 @@ mod delegate;
 mod dropin;
 mod engine;
 mod llm;
+mod loaded;
 mod measure;
 mod package;
 mod rlx;
+mod roofline;
 mod sessions;
 mod start;
 
@@ -44,6 +46,8 @@ enum Subject {
     Llm(llm::Arguments),
     /// Building and writing a transformer from Rust, compared with rlx-coreml.
     Rlx,
+    /// Inference with complete models, compared with the peak arithmetic and the bandwidth of this machine.
+    Roofline(roofline::Arguments),
     /// Sessions from Rust: a run compared with the engine's, the first and the second start, and the start
     /// after a parameter was set.
     Session,
@@ -77,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::Llm(arguments) => llm::run(arguments),
         Subject::Rlx => rlx::run(),
+        Subject::Roofline(arguments) => roofline::run(arguments),
         Subject::Session => rlx::session(),
         Subject::Startup(arguments) => sessions::run("startup", arguments),
         Subject::Throughput(arguments) => sessions::run("throughput", arguments),
