@@ -21,6 +21,10 @@ __all__ = [
     "figures",
     "per_op",
     "compress",
+    "weights",
+    "weight",
+    "with_indices",
+    "quantize_activations",
     "quantize",
     "Tokenizer",
     "LanguageModel",
@@ -60,7 +64,17 @@ def compress(
     *,
     size: Optional[str] = None,
     snr: Optional[float] = None,
+    joint: bool = False,
 ) -> tuple[Union[Model, Program], str]: ...
+def weights(model: Model) -> str: ...
+def weight(model: Model, function: str, value: str) -> bytes: ...
+def with_indices(
+    model: Model,
+    weights: Sequence[
+        tuple[str, str, int, Sequence[int], Sequence[float], bytes, Optional[int]]
+    ],
+) -> Model: ...
+def quantize_activations(model: Model, samples: Sequence[_Path], rules: str) -> Model: ...
 def quantize(
     program: Any, recipe: str, samples: Any, **options: Any
 ) -> tuple[Union[Model, Program], str]: ...

@@ -344,6 +344,7 @@ def compress(
     rules: Any = (),
     target: str | None = None,
     decompress: bool = False,
+    joint: bool = False,
     target_size: int | str | None = None,
     target_snr: float | None = None,
     **rule: Any,
@@ -351,9 +352,12 @@ def compress(
     """Compresses the weights of a model or a program. Returns the result and a report with the error of each weight.
 
     The fields of a rule are the options of `coremill compress`: `linear`, `per`, `block`, `mode`, `palettize`, `group`,
-    `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `name`, `op`,
+    `group_axis`, `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `name`, `op`,
     `dtype`, `min_elements`, `max_elements`, `keep`. `rules` are dictionaries of these fields; the first rule that selects a
     weight applies. Fields that are passed as keyword arguments form the last rule.
+
+    `joint` compresses weights further that are compressed already: the elements that a pruned weight keeps become integers
+    or indices, tables become integers, and quantized or palettized weights are pruned.
 
     `target_size`, in bytes or as `"12MB"`, chooses the bits of each weight so that all weights fit. `target_snr` chooses
     them so that each weight reaches a signal-to-noise ratio in decibels. Both use palettes, unless a rule has another form.
@@ -378,7 +382,7 @@ def compress(
     except (TypeError, ValueError) as failure:
         raise _error("OptionError", f"a rule is not understood: {failure}") from None
     size = None if target_size is None else str(target_size)
-    made, weights = _native.compress(_opened(model), text, target, decompress, size=size, snr=target_snr)
+    made, weights = _native.compress(_opened(model), text, target, decompress, size=size, snr=target_snr, joint=joint)
     weights = json.loads(weights)
     before = sum(weight["bytes_before"] for weight in weights)
     after = sum(weight["bytes_after"] for weight in weights)

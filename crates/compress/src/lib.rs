@@ -14,6 +14,8 @@
 //! | `importance` | importance of elements, from samples |
 //! | `weight`, `weighting`, `blocks` | weights, importance of elements, blocks |
 //! | `form` | [`CompressionConfig`]: integers, palettes, pruning, or a combination |
+//! | `joint` | [`compression_of`]: parameters of weights that are compressed already |
+//! | `trained` | [`compress_trained`]: parameters that training found
 //! | `error` | [`Error`], and reasons why a weight stays uncompressed |
 
 mod blocks;
@@ -22,16 +24,24 @@ mod encode;
 mod error;
 mod form;
 mod importance;
+mod joint;
 pub mod linear;
 mod rules;
+mod trained;
 mod upgrade_opset;
 mod weight;
 mod weighting;
 
 pub use budget::Budget;
 pub use error::{Error, ErrorKind};
+pub use form::trained::{
+    IndexedWeight, TrainedCompression, TrainedIntegers, TrainedParameter, TrainedTable,
+};
 pub use form::{Algorithm, BITS, Channels, CompressionConfig, Palette, Prune, Values};
 pub use importance::{Importance, WeightInput, feeds};
+pub use joint::compression_of;
 pub use rules::{
     CompressedWeight, CompressionOutcome, Options, Rule, SMALL, Selector, compress, matches,
 };
+pub use trained::{compress_trained, replace_by_indices};
+pub use upgrade_opset::upgrade_opset;

@@ -9,14 +9,42 @@
 //! channel. The selection of weights and the rounding match coremltools, so that both produce the
 //! same integers.
 
-use super::encode::{build, insert};
+use super::encode::{build, insert, step};
 use super::error::{Error, Refusal};
 pub use super::form::linear::{
     Config, DEFAULT_BLOCK_SIZE, DEFAULT_THRESHOLD, Granularity, Integer, Mode,
 };
 use super::form::{CompressionConfig, Values};
 use super::weight::{Candidate, candidate};
+use coremill_mil::ir::Constant;
 use coremill_passes::{AnalyzedFunction, Editor};
+use coremill_tensor::DType;
+use half::f16;
+
+/// Scale and zero point of integers for numbers in a range, computed in a float type. `None` if the range is too
+/// large for the type.
+pub fn quantization_step(
+    integer: Integer,
+    mode: Mode,
+    dtype: DType,
+    min: f32,
+    max: f32,
+) -> Option<(f32, f32)> {
+    let config = Config { mode, dtype: integer, ..Config::default() };
+    let rounded = |number: f32| match dtype {
+        DType::Fp16 => f16::from_f32(number).to_f32(),
+        _ => number,
+    };
+    step(&config, dtype, rounded(min), rounded(max)).map(|step| (step.scale, step.zero_point))
+}
+
+/// A scalar in `fp16` if that is the type of the values to scale, else in `fp32`.
+pub fn scale_constant(dtype: Option<DType>, scale: f32) -> Constant {
+    match dtype {
+        Some(DType::Fp16) => Constant::fp16(f16::from_f32(scale)),
+        _ => Constant::fp32(scale),
+    }
+}
 
 /// Result of quantization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

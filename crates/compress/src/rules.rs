@@ -1,5 +1,6 @@
 //! Rules that select the compressed form of each weight.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
@@ -7,10 +8,11 @@ use coremill_io::share;
 use coremill_tensor::DType;
 
 use super::budget::{Budget, TradeoffCurve, TradeoffPoint, choose};
-use super::encode::{EncodedWeight, build, insert};
+use super::encode::{EncodedWeight, build, build_joint, insert};
 use super::error::{Error, NOT_FINITE, Refusal};
 use super::form::CompressionConfig;
 use super::form::linear::DEFAULT_THRESHOLD;
+use super::form::trained::TrainedCompression;
 use super::importance::{Importance, weighting};
 use super::upgrade_opset::upgrade_opset;
 use super::weight::{Candidate, Weight, candidate};
@@ -30,6 +32,9 @@ pub struct Options {
     pub budget: Option<Budget>,
     /// Importance of weights from samples, used by k-means palettes and budgets.
     pub importance: Importance,
+    /// Earlier compression of decompressed weights, by function and weight. The rules' forms come in
+    /// addition.
+    pub earlier: HashMap<(String, String), TrainedCompression>,
 }
 
 /// Compressed form for selected weights.
@@ -158,6 +163,10 @@ pub fn compress(
         let message = "the model has several functions; a target is for models with one";
         return Err(Error::option(message).with_hint("name a form for their weights"));
     }
+    if options.budget.is_some() && !options.earlier.is_empty() {
+        let message = "a target is for weights that are not compressed yet";
+        return Err(Error::option(message).with_hint("name a form for their weights"));
+    }
     let opset = target(model, options)?;
     let mut report = Vec::new();
     let mut highest = model.specification_version;
@@ -219,6 +228,11 @@ fn of_function(
                         };
                         work.push((weight, at, forms));
                     }
+                    rule if earlier(options, &function, &weight).is_some() => {
+                        // The weight gets its earlier form again.
+                        let at = rule.map_or(usize::MAX, |(at, _)| at);
+                        work.push((weight, at, vec![CompressionConfig::default()]));
+                    }
                     rule => {
                         others += weight.elements.len() as u64;
                         let (rule, reason) = match rule {
@@ -246,9 +260,11 @@ fn of_function(
     }
     // Largest first, so that the last thread does not start with it.
     work.sort_by_key(|(weight, ..)| std::cmp::Reverse(weight.count()));
-    let tasks =
-        work.iter().flat_map(|(weight, _, forms)| forms.iter().map(move |form| (weight, form)));
-    let tasks: Vec<(&Weight, &CompressionConfig)> = tasks.collect();
+    let tasks = work.iter().flat_map(|(weight, _, forms)| {
+        let earlier = earlier(options, &function, weight);
+        forms.iter().map(move |form| (weight, form, earlier))
+    });
+    let tasks: Vec<Task<'_>> = tasks.collect();
     let mut built = build_all(&tasks, opset, watch)?.into_iter();
     let mut built: Vec<Vec<Result<EncodedWeight, &'static str>>> =
         work.iter().map(|(.., forms)| built.by_ref().take(forms.len()).collect()).collect();
@@ -263,28 +279,41 @@ fn of_function(
             choose(&ladders, budget, others)?
         }
     };
+    let known = |rule: usize| Some(rule).filter(|&rule| rule < options.rules.len());
     for (((weight, rule, forms), built), chosen) in work.iter().zip(&mut built).zip(chosen) {
         let Some(at) = chosen else {
             let refused = built.iter().find_map(|built| built.as_ref().err().copied());
             let reason = refused.unwrap_or("the target has it stay");
-            report.push(entry(&function, weight, Some(*rule), CompressionOutcome::Kept(reason)));
+            report.push(entry(&function, weight, known(*rule), CompressionOutcome::Kept(reason)));
             continue;
         };
         let fate = match built.swap_remove(at) {
             Ok(built) => {
                 let (after, loss) = (built.bytes, built.loss());
                 insert(&mut editor, weight, built)?;
-                CompressionOutcome::Compressed {
-                    form: forms[at].clone(),
-                    after,
-                    snr: -10.0 * loss.log10(),
+                let snr = -10.0 * loss.log10();
+                match forms[at].is_plain() {
+                    true => CompressionOutcome::Kept("it is compressed already"),
+                    false => CompressionOutcome::Compressed { form: forms[at].clone(), after, snr },
                 }
             }
             Err(reason) => CompressionOutcome::Kept(reason),
         };
-        report.push(entry(&function, weight, Some(*rule), fate));
+        report.push(entry(&function, weight, known(*rule), fate));
     }
     Ok(())
+}
+
+/// The earlier compression of a weight.
+fn earlier<'o>(
+    options: &'o Options,
+    function: &str,
+    weight: &Weight,
+) -> Option<&'o TrainedCompression> {
+    if options.earlier.is_empty() {
+        return None;
+    }
+    options.earlier.get(&(function.to_owned(), weight.name.clone()))
 }
 
 /// The reason why no rule selects a weight: its size or something else.
@@ -321,9 +350,21 @@ fn entry(
     }
 }
 
+/// A weight, the form that it gets, and its earlier compression.
+type Task<'a> = (&'a Weight, &'a CompressionConfig, Option<&'a TrainedCompression>);
+
+fn build_task((weight, form, earlier): Task<'_>, opset: Opset) -> Result<EncodedWeight, Refusal> {
+    let Some(earlier) = earlier else { return build(weight, form, opset) };
+    match build_joint(weight, earlier, form, opset) {
+        // A form that does not fit leaves the earlier compression.
+        Err(Refusal::Kept(_)) => build_joint(weight, earlier, &CompressionConfig::default(), opset),
+        built => built,
+    }
+}
+
 /// Builds encodings in parallel. Results have the order of `work`.
 fn build_all(
-    work: &[(&Weight, &CompressionConfig)],
+    work: &[Task<'_>],
     opset: Opset,
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Result<EncodedWeight, &'static str>>, Error> {
@@ -336,8 +377,8 @@ fn build_all(
         usize::MAX,
         || (),
         |(), index| {
-            let (weight, form) = work[index];
-            let built = match build(weight, form, opset) {
+            let weight = work[index].0;
+            let built = match build_task(work[index], opset) {
                 Ok(built) => Ok(Ok(built)),
                 Err(Refusal::NotFinite) if weight.is_of_layer() => Err(unsound(weight)),
                 Err(refusal) => refusal.reason(&weight.name).map(Err),

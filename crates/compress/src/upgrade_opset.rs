@@ -9,7 +9,7 @@ use coremill_passes::{AnalyzedFunction, Editor};
 
 /// Converts a function to an opset that is not older. Operations whose semantics differ in the
 /// newer opset are rewritten.
-pub(super) fn upgrade_opset(function: &Function, opset: Opset) -> Result<AnalyzedFunction, Error> {
+pub fn upgrade_opset(function: &Function, opset: Opset) -> Result<AnalyzedFunction, Error> {
     let from = function.opset;
     let mut raised = function.clone();
     raised.opset = raised.opset.max(opset);

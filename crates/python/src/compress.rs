@@ -33,9 +33,11 @@ struct Weight {
 
 /// Compresses the weights of a model, or of the models in a program, by rules in JSON. Returns a
 /// new model or program, and a description of each weight as JSON. `size`, bytes or a string with a
-/// unit, or `snr`, decibels, chooses the bits of each weight.
+/// unit, or `snr`, decibels, chooses the bits of each weight. With `joint`, weights that are compressed already
+/// get the forms of the rules in addition.
 #[pyfunction]
-#[pyo3(signature = (model, rules, target, decompress, *, size = None, snr = None))]
+#[pyo3(signature = (model, rules, target, decompress, *, size = None, snr = None, joint = false))]
+#[expect(clippy::too_many_arguments, reason = "one for each option")]
 pub(crate) fn compress<'py>(
     py: Python<'py>,
     model: &Bound<'py, PyAny>,
@@ -44,6 +46,7 @@ pub(crate) fn compress<'py>(
     decompress: bool,
     size: Option<&str>,
     snr: Option<f64>,
+    joint: bool,
 ) -> PyResult<(Bound<'py, PyAny>, String)> {
     let texts: Vec<RuleText> = serde_json::from_str(rules).map_err(|failure| {
         error::option(py, format!("a rule is not understood: {failure}"), None)
@@ -65,6 +68,7 @@ pub(crate) fn compress<'py>(
     if let Some(snr) = snr.filter(|snr| !snr.is_finite()) {
         return Err(error::option(py, format!("`target_snr` is {snr}; expected decibels"), None));
     }
+    let how = Before { decompress, joint };
     let budget = size.map(Budget::Bytes).or(snr.map(Budget::Snr));
     let options = Options { rules, target, budget, ..Options::default() };
     if let Ok(model) = model.cast::<Model>() {
@@ -72,7 +76,7 @@ pub(crate) fn compress<'py>(
         let opened = model.opened();
         let (made, weights) = work::run(py, move |stage| {
             let mut made = opened.model.clone();
-            let weights = apply(&mut made, &options, decompress, None, stage)?;
+            let weights = apply(&mut made, &options, how, None, stage)?;
             Ok((OpenedModel::made(made, Path::new("model")), weights))
         })?;
         let made = Model::new(made, model.lent(py), None);
@@ -88,7 +92,7 @@ pub(crate) fn compress<'py>(
         let mut made = Arc::unwrap_or_clone(source);
         let mut all = Vec::new();
         library::for_each_model(&mut made, &mut |name, model| {
-            all.extend(apply(model, &options, decompress, Some(name), stage)?);
+            all.extend(apply(model, &options, how, Some(name), stage)?);
             Ok(())
         })?;
         Ok((made, all))
@@ -97,22 +101,33 @@ pub(crate) fn compress<'py>(
     Ok((Bound::new(py, made)?.into_any(), json(py, &weights)?))
 }
 
+/// Treatment of weights that are compressed already.
+#[derive(Clone, Copy)]
+struct Before {
+    decompress: bool,
+    joint: bool,
+}
+
 fn apply(
     model: &mut CoreModel,
     options: &Options,
-    decompress: bool,
+    before: Before,
     name: Option<&str>,
     stage: &work::Stage,
 ) -> Result<Vec<Weight>, coremill::optimize::Error> {
-    if decompress {
+    if before.decompress {
         library::decompress(model)?;
     }
     if options.rules.is_empty() {
         return Ok(Vec::new());
     }
+    let mut options = options.clone();
+    if before.joint {
+        options.earlier = library::decompress_further(model)?;
+    }
     let watch =
         |done: usize, all: usize| stage.set(format!("compressing weights: {done} of {all}"));
-    let found = library::compress(model, options, &watch)?;
+    let found = library::compress(model, &options, &watch)?;
     Ok(found.into_iter().map(|weight| of_weight(weight, name)).collect())
 }
 

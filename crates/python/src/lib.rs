@@ -28,6 +28,7 @@ mod options;
 mod path;
 mod program;
 mod quantize;
+mod weights;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -347,6 +348,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compare::figures, module)?)?;
     module.add_function(wrap_pyfunction!(compare::per_op, module)?)?;
     module.add_function(wrap_pyfunction!(compress::compress, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::weights, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::weight, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::with_indices, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::quantize_activations, module)?)?;
     module.add_function(wrap_pyfunction!(quantize::quantize, module)?)?;
     module.add_class::<llm::LanguageModel>()?;
     module.add_function(wrap_pyfunction!(llm::llm_convert, module)?)?;

@@ -72,7 +72,7 @@ def convert(
     from ._scopes import scopes_by_value
     from ._sources import source as exported
     from ._sources import with_constant_buffers
-    from ._trained import check_release, compressed, notes
+    from ._trained import check_release, notes
     from .models.model import MLModel
 
     if source.lower() not in _SOURCES:
@@ -94,8 +94,7 @@ def convert(
 
     check_options(pass_pipeline)
     check_states(states, model)
-    infos = notes(model)
-    check_release(infos, release is None or at_least(release, 18))
+    check_release(notes(model), release is None or at_least(release, 18))
     made = exported(model, inputs)
     check_outputs_of(made.program, wanted)
     check_fp16_inputs(made.program, given, release)
@@ -115,8 +114,6 @@ def convert(
     result = _with_allowed_names(_converted(made.program, options, edits, chosen, scopes))
     result = _with_ranges(result, made.ranges)
     result = _with_default_types(result, options, release, wanted, given)
-    if infos:
-        result = compressed(result, model, infos)
     found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
     found._scopes = scopes
     if package_dir is not None:

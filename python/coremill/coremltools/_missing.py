@@ -24,8 +24,6 @@ ALTERNATIVES = {
     "torch": "export the module that coremltools' own `optimize.torch` trained",
     "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
     "randomize_weights": "`coremill run --fill-weights random` runs a model without its weights",
-    "get_weights_metadata": "`coremill.inspect(model)` lists the weights",
-    "linear_quantize_activations": "`coremill.quantize(program, 'int8-static', samples)`",
     "quantization_utils": "`coremltools.optimize.coreml`",
     "MLModelInspector": "`coremill.compare(one, two, per_op=True)`",
     "MLModelComparator": "`coremill.compare(one, two, per_op=True)`",

@@ -1,4 +1,7 @@
-"""Compression that `coremltools.optimize.torch` noted in a trained model: buffers named `_COREML_/weight/lut` for instance."""
+"""Checks of the compression that `coremltools.optimize.torch` noted in a trained model.
+
+The notes are buffers, named `_COREML_/weight/lut` for instance. The converter itself applies them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PREFIX = "_COREML_/"
-_PRUNING, _PALETTIZATION, _QUANTIZATION = 1, 2, 3
+_PALETTIZATION, _QUANTIZATION = 2, 3
 _NEWER = "Please set minimum_deployment_target to iOS18 or later."
 
 
@@ -75,50 +78,3 @@ def check_release(infos: dict, is_ios_18: bool) -> None:
             )
         if info.palettization_scale is not None:
             raise ValueError(f"The palettization with per-channel-scale is only supported in iOS18+. {_NEWER}")
-
-
-def compressed(model: Any, source: Any, infos: dict) -> Any:
-    """The converted model with pruned and palettized weights as noted.
-
-    The compressor finds zeros and tables in the trained weights. Weights that this would change stay as they are.
-    """
-    import coremill
-
-    state = source.state_dict() if callable(source.state_dict) else source.state_dict
-    for parameter, info in infos.items():
-        if parameter not in state:
-            continue
-        rule = _rule(info, state[parameter].detach())
-        if rule is None:
-            continue
-        name = parameter.replace(".", "_")
-        rule.update(name=name, min_elements=1)
-        made, report = coremill.compress(model, rules=[rule])
-        weights = [weight for weight in report["weights"] if weight["name"] == name and weight["form"] is not None]
-        if weights and all(weight["snr"] is None for weight in weights):
-            model = made
-    return model
-
-
-def _rule(info: CompressionInfo, weight: Any) -> dict | None:
-    """The rule of compression without loss; `None` if there is none for the notes."""
-    kinds = set(info.compression_type)
-    if _QUANTIZATION in kinds or info.palettization_scale is not None:
-        return None
-    rule: dict = {}
-    if _PRUNING in kinds:
-        zeros = int((weight == 0).sum())
-        rule["prune"] = repr(max(zeros - 0.5, 0.0) / weight.numel())
-    if _PALETTIZATION in kinds:
-        shape = list(info.lut.shape)
-        shape += [1] * (weight.dim() + 2 - len(shape))
-        groups, entries, vector = shape[: weight.dim()], shape[-2], shape[-1]
-        if vector > 1 or any(count > 1 for count in groups[1:]):
-            return None
-        bits = next((bits for bits in (1, 2, 3, 4, 6, 8) if 2**bits >= entries), None)
-        if bits is None:
-            return None
-        rule.update(palettize=bits, algorithm="unique")
-        if groups[0] > 1:
-            rule["group"] = weight.shape[0] // groups[0]
-    return rule

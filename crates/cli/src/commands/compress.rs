@@ -2,8 +2,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use coremill::compress::{
-    self, Artifact, Bits, Budget, CompressedWeight, CompressionOutcome, Options, Pixels, Pruning,
-    Rule, RuleText,
+    self, Artifact, Bits, BlockSize, Budget, CompressedWeight, CompressionOutcome, Options, Pixels,
+    Pruning, Rule, RuleText,
 };
 use coremill::quantity;
 use coremill::{Model, OpenedModel, SaveOptions, executorch};
@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// Decompress compressed weights first
     #[arg(long)]
     decompress: bool,
+    /// Compress weights further that are compressed already: quantize or palettize the remaining
+    /// elements of pruned weights, quantize tables, prune quantized or palettized weights
+    #[arg(long, conflicts_with_all = ["decompress", "target_size", "target_snr"])]
+    joint: bool,
     /// Release to support [default: the oldest that supports all forms]
     #[arg(long, value_name = "RELEASE")]
     target: Option<Target>,
@@ -50,7 +54,8 @@ pub(crate) struct Args {
     /// Granularity of scales: tensor or channel [default: channel]
     #[arg(long, value_name = "WHAT", help_heading = "Integers", requires = "linear")]
     per: Option<String>,
-    /// Number of input channels per scale
+    /// Number of input channels per scale, or the block size along each axis (1,32,0,0; 0 is the
+    /// whole axis)
     #[arg(
         long,
         value_name = "N",
@@ -58,7 +63,7 @@ pub(crate) struct Args {
         requires = "linear",
         conflicts_with = "per"
     )]
-    block: Option<u64>,
+    block: Option<BlockSize>,
     /// Position of the zero point: symmetric or linear (from minimum to maximum) [default:
     /// symmetric]
     #[arg(long, value_name = "MODE", help_heading = "Integers", requires = "linear")]
@@ -71,6 +76,9 @@ pub(crate) struct Args {
     /// Number of output channels per lookup table [default: all]
     #[arg(long, value_name = "N", help_heading = "Palettes", requires = "palettize")]
     group: Option<usize>,
+    /// Axis of groups and vectors, instead of the output channels
+    #[arg(long, value_name = "AXIS", help_heading = "Palettes", requires = "palettize")]
+    group_axis: Option<usize>,
     /// Algorithm for lookup tables: kmeans, uniform or unique [default: kmeans]
     #[arg(long, value_name = "HOW", help_heading = "Palettes", requires = "palettize")]
     algorithm: Option<String>,
@@ -296,10 +304,11 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
             min_elements: args.min_elements,
             linear: args.linear.clone(),
             per: args.per.clone(),
-            block: args.block,
+            block: args.block.clone(),
             mode: args.mode.clone(),
             palettize: args.palettize.or(default),
             group: args.group,
+            group_axis: args.group_axis,
             algorithm: args.algorithm.clone(),
             vector: args.vector,
             channel_scale: args.channel_scale,
@@ -332,9 +341,13 @@ fn apply(
     let watch = |done: usize, all: usize| {
         progress.stage(format!("compressing weights: {done} of {all}"));
     };
-    let compressed = match options.rules.is_empty() {
-        true => Vec::new(),
-        false => compress::compress(model, options, &watch)?,
+    let compressed = match (options.rules.is_empty(), args.joint) {
+        (true, _) => Vec::new(),
+        (false, false) => compress::compress(model, options, &watch)?,
+        (false, true) => {
+            let earlier = compress::decompress_further(model)?;
+            compress::compress(model, &Options { earlier, ..options.clone() }, &watch)?
+        }
     };
     let target = model.program.functions.iter().map(|function| function.opset).max();
     let weights: Vec<OfWeight> = compressed.into_iter().map(of_weight).collect();

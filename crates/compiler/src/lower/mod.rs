@@ -25,6 +25,7 @@ mod row;
 mod shapes;
 mod states;
 mod table;
+mod trained;
 mod value;
 mod weights;
 
@@ -149,6 +150,11 @@ fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> 
         return Ok(Attempt::failed(Error::Refused(refused), refused_nodes));
     }
     lowering.leave(&mut frame)?;
+    let trained = trained::notes(&real.program)?;
+    let trained: Vec<_> = trained
+        .into_iter()
+        .filter_map(|(name, trained)| Some((lowering.weight_value(&name)?, name, trained)))
+        .collect();
     let Builder { mil, exact_values, .. } = lowering.builder;
     let FunctionBuilder { function, analysis, .. } = mil;
     let mut origins = HashMap::new();
@@ -158,7 +164,8 @@ fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> 
             origins.insert(name, real.source(node));
         }
     }
-    let draft = AnalyzedFunction { function, analysis, exact: exact_values };
+    let mut draft = AnalyzedFunction { function, analysis, exact: exact_values };
+    trained::apply(&mut draft, trained, options)?;
     Ok(Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins, fed: lowering.fed })
 }
 
@@ -496,17 +503,21 @@ impl<'p> Lowering<'p> {
         }
     }
 
+    /// The value of a tensor of the archive that was added.
+    fn weight_value(&self, name: &str) -> Option<ValueId> {
+        match self.program.tensors.get(name)? {
+            StoredValue::Tensor(tensor) => self.weights.get(&weight_key(tensor)).copied(),
+            StoredValue::Missing { .. } | StoredValue::Object(_) => None,
+        }
+    }
+
     /// Adds a tensor of the archive.
     fn weight(&mut self, name: &'p str) -> Result<LoweredValue> {
         let Some(stored) = self.program.tensors.get(name) else {
             refuse!("the archive has no tensor `{name}`");
         };
         let (key, dtype) = match stored {
-            StoredValue::Tensor(tensor) => {
-                let (sizes, strides) = (tensor.sizes.as_slice(), tensor.strides.as_slice());
-                let key = (tensor.storage_name.as_str(), tensor.offset, sizes, strides);
-                (Some(key), tensor.dtype)
-            }
+            StoredValue::Tensor(tensor) => (Some(weight_key(tensor)), tensor.dtype),
             StoredValue::Missing { dtype, .. } => (None, *dtype),
             StoredValue::Object(_) => (None, coremill_pt2::ScalarType::Float32),
         };
@@ -520,6 +531,10 @@ impl<'p> Lowering<'p> {
         }
         Ok(LoweredValue::tensor(value, dtype))
     }
+}
+
+fn weight_key(tensor: &coremill_pt2::Tensor) -> WeightKey<'_> {
+    (&tensor.storage_name, tensor.offset, &tensor.sizes, &tensor.strides)
 }
 
 /// The lowering of an operator; `None` if a rule decomposes it.

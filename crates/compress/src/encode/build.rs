@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_kernels::codes::{extend, squared_error};
+use coremill_kernels::codes::{Affine, extend, squared_error};
 use coremill_simd::Isa;
 use coremill_tensor::packed;
 use coremill_tensor::{Buffer, DType};
@@ -18,7 +18,7 @@ use super::vectors::{PaletteIndices, VectorLayout, Vectors};
 use super::{linear, palette, prune, vectors};
 use crate::blocks::Blocks;
 use crate::error::{Error, Refusal};
-use crate::form::linear::{Config, Granularity, Integer, Mode};
+use crate::form::linear::{Config, Integer, Mode};
 use crate::form::{CompressionConfig, Palette, Values};
 use crate::weight::Weight;
 use crate::weighting::ElementImportance;
@@ -47,22 +47,32 @@ impl EncodedWeight {
         let (signal, noise) = self.quality;
         if noise == 0.0 { 0.0 } else { noise / signal }
     }
+
+    /// Binds the constants that older operations have as attributes to parameters, so that later passes find them.
+    pub(crate) fn with_parameters(mut self) -> EncodedWeight {
+        for ConstexprStage { op, .. } in &mut self.stages {
+            for (name, constant) in std::mem::take(&mut op.attributes).iter() {
+                op.set_input(name.to_owned().into(), vec![Binding::Literal(constant.clone())]);
+            }
+        }
+        self
+    }
 }
 
 /// An operation of an encoded weight.
-struct ConstexprStage {
-    op: Op,
+pub(super) struct ConstexprStage {
+    pub(super) op: Op,
     label: &'static str,
     /// Parameters bound to outputs of the previous stage, by index.
     from_before: Vec<(&'static str, usize)>,
 }
 
 impl ConstexprStage {
-    fn new(op: Op, label: &'static str) -> ConstexprStage {
+    pub(super) fn new(op: Op, label: &'static str) -> ConstexprStage {
         ConstexprStage { op, label, from_before: Vec::new() }
     }
 
-    fn bound(mut self, parameter: &'static str, result: usize) -> ConstexprStage {
+    pub(super) fn bound(mut self, parameter: &'static str, result: usize) -> ConstexprStage {
         self.from_before.push((parameter, result));
         self
     }
@@ -74,6 +84,23 @@ pub(crate) fn build(
     form: &CompressionConfig,
     opset: Opset,
 ) -> Result<EncodedWeight, Refusal> {
+    let mut source = Source::of(weight);
+    if let Some(prune) = &form.prune {
+        if !source.is_finite()? {
+            return Err(Refusal::NotFinite);
+        }
+        source.pruned = Some(prune::select(prune, weight, &source)?);
+    }
+    build_from(weight, form, source, opset)
+}
+
+/// Like [`build`], for a weight whose elements to prune are known.
+pub(super) fn build_from(
+    weight: &Weight,
+    form: &CompressionConfig,
+    source: Source,
+    opset: Opset,
+) -> Result<EncodedWeight, Refusal> {
     let sizes = match &form.values {
         Values::Floats => vec![0; weight.shape.len()],
         Values::Linear(config) => linear::sizes(&config.granularity, weight)?,
@@ -81,27 +108,22 @@ pub(crate) fn build(
     };
     let blocks = Blocks::new(&weight.shape, &sizes);
     let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
-    Builder { weight, form, opset, sizes, blocks }.build()
+    Builder { weight, form, opset, sizes, blocks, parameters: String::new() }.build(source)
 }
 
-struct Builder<'a> {
-    weight: &'a Weight,
-    form: &'a CompressionConfig,
-    opset: Opset,
+pub(super) struct Builder<'a> {
+    pub(super) weight: &'a Weight,
+    pub(super) form: &'a CompressionConfig,
+    pub(super) opset: Opset,
     /// Block size along each axis; 0 for the whole axis.
-    sizes: Vec<usize>,
-    blocks: Blocks,
+    pub(super) sizes: Vec<usize>,
+    pub(super) blocks: Blocks,
+    /// Identifies parameters that do not follow from the form and the weight.
+    pub(super) parameters: String,
 }
 
 impl Builder<'_> {
-    fn build(self) -> Result<EncodedWeight, Refusal> {
-        let mut source = Source::of(self.weight);
-        if let Some(prune) = &self.form.prune {
-            if !source.is_finite()? {
-                return Err(Refusal::NotFinite);
-            }
-            source.pruned = Some(prune::select(prune, self.weight, &source)?);
-        }
+    fn build(self, source: Source) -> Result<EncodedWeight, Refusal> {
         match &self.form.values {
             Values::Floats => {
                 let coder = self.coder(source, CodeAssignment::Floats, self.weight.dtype);
@@ -113,29 +135,30 @@ impl Builder<'_> {
         }
     }
 
-    fn coder(&self, source: Source, coding: CodeAssignment, dtype: DType) -> Arc<Coder> {
+    pub(super) fn coder(&self, source: Source, coding: CodeAssignment, dtype: DType) -> Arc<Coder> {
         Arc::new(Coder { source, coding, dtype, recipe: self.recipe() })
     }
 
     /// Identifies the encoding, so that equal weights are written once.
-    fn recipe(&self) -> String {
+    pub(super) fn recipe(&self) -> String {
         let Weight { shape, axes, dtype, weighting, .. } = self.weight;
         let weighting = weighting.as_ref().map(ElementImportance::channels);
-        format!("{:?} {shape:?} {axes:?} {dtype} {weighting:?}", self.form)
+        let Builder { form, parameters, .. } = self;
+        format!("{form:?} {shape:?} {axes:?} {dtype} {weighting:?}{parameters}")
     }
 
     /// Number of blocks along each axis.
-    fn counts(&self) -> Vec<u64> {
+    pub(super) fn counts(&self) -> Vec<u64> {
         let extents = self.weight.shape.iter().zip(&self.sizes);
         extents.map(|(&extent, &size)| extent.checked_div(size).unwrap_or(1) as u64).collect()
     }
 
-    fn shape(&self) -> Vec<u64> {
+    pub(super) fn shape(&self) -> Vec<u64> {
         self.weight.shape.iter().map(|&extent| extent as u64).collect()
     }
 
     /// A constant in the weight's type.
-    fn floats(&self, shape: &[u64], numbers: &[f32]) -> Constant {
+    pub(super) fn floats(&self, shape: &[u64], numbers: &[f32]) -> Constant {
         let source = Source::of(self.weight);
         // Small blocks need many scales, so allocate exactly.
         let width = if source.is_half() { 2 } else { 4 };
@@ -146,17 +169,28 @@ impl Builder<'_> {
 
     fn linear(&self, source: Source, config: &Config) -> Result<EncodedWeight, Refusal> {
         let steps = linear::steps(&source, &self.blocks, config)?;
+        let has_zero = config.mode != Mode::Symmetric
+            || !matches!(config.dtype, Integer::Int8 | Integer::Int4);
+        self.integers(source, config.dtype, config.dtype.range(config.mode), &steps, has_zero)
+    }
+
+    /// A weight as integers in a range, with a scale and a zero point per block.
+    pub(super) fn integers(
+        &self,
+        source: Source,
+        integer: Integer,
+        range: (f32, f32),
+        steps: &[Affine],
+        has_zero: bool,
+    ) -> Result<EncodedWeight, Refusal> {
         let counts = self.counts();
         let scales: Vec<f32> = steps.iter().map(|step| step.scale).collect();
         let zeros: Vec<i16> = steps.iter().map(|step| step.zero_point as i16).collect();
-        let dtype = config.dtype.dtype();
+        let dtype = integer.dtype();
         let integers = |shape: &[u64]| {
             let packed = packed::pack(dtype, &zeros).expect("zero points are clamped to the type");
             Constant::by_size(dtype, shape, packed)
         };
-        let has_zero = config.mode != Mode::Symmetric
-            || !matches!(config.dtype, Integer::Int8 | Integer::Int4);
-        let range = config.dtype.range(config.mode);
         let scale = self.floats(&counts, &scales);
         let held = scale.elements().cloned().expect("a constant of floats has elements");
         let zero_points = match zeros.first() {
@@ -203,7 +237,7 @@ impl Builder<'_> {
 
     fn palette(&self, mut source: Source, palette: &Palette) -> Result<EncodedWeight, Refusal> {
         if palette.channel_scale {
-            source.scales = Some(self.channel_scales(&source)?);
+            source.scales = Some(self.channel_scales(&source, palette)?);
         }
         let Tables { bits, mut entries, used, grids } =
             palette::tables(&source, &self.blocks, palette, self.opset)?;
@@ -223,9 +257,12 @@ impl Builder<'_> {
             }
         });
         let lookup = match grids {
-            Some(grids) if palette.entries.is_none() => {
-                Lookup { length, entries: entries.clone(), find: IndexLookup::Grid(grids) }
-            }
+            Some(grids) if palette.entries.is_none() => Lookup {
+                length,
+                entries: entries.clone(),
+                find: IndexLookup::Grid(grids),
+                order: None,
+            },
             _ => Lookup::nearest(length, entries.clone(), &used),
         };
         let dtype = unsigned(bits);
@@ -266,7 +303,9 @@ impl Builder<'_> {
         let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
         if let Some(scales) = scales {
             // A single operation: chains of tables and scales are reported to leave the Neural Engine.
-            let table = Binding::Literal(self.scaled_table(&entries, length, &scales));
+            let output = palette::output(palette, self.weight)?;
+            let table = self.scaled_table(output, &entries, length, &scales);
+            let table = Binding::Literal(table);
             let stage = ConstexprStage::new(op.with("lut", table), "palettized");
             return self.built(vec![stage], quality(&coder)?);
         }
@@ -276,8 +315,13 @@ impl Builder<'_> {
     }
 
     /// The largest magnitude of each output channel; 1 if all elements are 0.
-    fn channel_scales(&self, source: &Source) -> Result<(Blocks, Vec<f32>), Refusal> {
-        let sizes = linear::sizes(&Granularity::Channel, self.weight)?;
+    fn channel_scales(
+        &self,
+        source: &Source,
+        palette: &Palette,
+    ) -> Result<(Blocks, Vec<f32>), Refusal> {
+        let mut sizes = vec![0; self.weight.shape.len()];
+        sizes[palette::output(palette, self.weight)?] = 1;
         let blocks = Blocks::new(&self.weight.shape, &sizes).ok_or("it has no channels")?;
         let mut extents = vec![(0.0, 0.0); blocks.count()];
         let mut finite = true;
@@ -298,9 +342,14 @@ impl Builder<'_> {
     }
 
     /// The table of each output channel, multiplied by the scale of the channel. Shared tables are repeated.
-    fn scaled_table(&self, entries: &[f32], length: usize, scales: &[f32]) -> Constant {
+    fn scaled_table(
+        &self,
+        output: usize,
+        entries: &[f32],
+        length: usize,
+        scales: &[f32],
+    ) -> Constant {
         let rank = self.weight.shape.len();
-        let (_, output) = self.weight.axes.expect("channels were found");
         let group = match self.sizes[output] {
             0 => scales.len(),
             size => size,
@@ -355,9 +404,7 @@ impl Builder<'_> {
     }
 
     fn vectors(&self, source: Source, palette: &Palette) -> Result<EncodedWeight, Refusal> {
-        let axes = self.weight.axes;
-        let (_, output) =
-            axes.ok_or("operations that use it have their channels along other axes")?;
+        let output = palette::output(palette, self.weight)?;
         let mut places = self.weight.shape.clone();
         places[output] /= palette.vector;
         let mut sizes = self.sizes.clone();
@@ -384,7 +431,7 @@ impl Builder<'_> {
     }
 
     /// The mask and the codes of elements that are not pruned.
-    fn sparse_parts(
+    pub(super) fn sparse_parts(
         &self,
         coder: &Arc<Coder>,
         ranks: &Arc<NonzeroPrefixSums>,
@@ -402,7 +449,7 @@ impl Builder<'_> {
     }
 
     /// A pruned weight. `decode` creates the operation that decodes the codes, if there is one.
-    fn sparse(
+    pub(super) fn sparse(
         &self,
         coder: Arc<Coder>,
         decode: impl FnOnce(Constant, Constant) -> Option<ConstexprStage>,
@@ -435,13 +482,13 @@ impl Builder<'_> {
     }
 
     /// The `shape` operand of older operations.
-    fn stated_shape(&self) -> Constant {
+    pub(super) fn stated_shape(&self) -> Constant {
         let bytes: Vec<u8> =
             self.weight.shape.iter().flat_map(|&extent| (extent as u32).to_le_bytes()).collect();
         Constant::by_size(DType::UInt32, &[self.weight.shape.len() as u64], bytes)
     }
 
-    fn built(
+    pub(super) fn built(
         &self,
         stages: Vec<ConstexprStage>,
         quality: (f64, f64),
@@ -459,7 +506,7 @@ impl Builder<'_> {
     }
 }
 
-fn unsigned(bits: u32) -> DType {
+pub(super) fn unsigned(bits: u32) -> DType {
     match bits {
         1 => DType::UInt1,
         2 => DType::UInt2,
@@ -471,7 +518,7 @@ fn unsigned(bits: u32) -> DType {
 }
 
 /// Signal power and noise power. Large weights are sampled at equal distances.
-fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
+pub(super) fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
     let count = coder.source.count;
     let (parts, length) = match count <= COMPARED {
         true => (1, count),

@@ -60,6 +60,8 @@ pub(super) struct Lookup {
     /// Entries of all tables, table by table.
     pub(super) entries: Vec<f32>,
     pub(super) find: IndexLookup,
+    /// Index of each entry by its rank in its table; `None` if entries are ascending.
+    pub(super) order: Option<Vec<u8>>,
 }
 
 /// Search for an element's index.
@@ -91,7 +93,36 @@ impl Lookup {
             pairs.into_iter().chain(std::iter::repeat_n(f32::INFINITY, missing))
         };
         let limits = entries.chunks(length).zip(used).flat_map(between).collect();
-        Lookup { length, entries, find: IndexLookup::Nearest(limits) }
+        Lookup { length, entries, find: IndexLookup::Nearest(limits), order: None }
+    }
+
+    /// Creates tables with entries in any order. Elements are assigned to the nearest entry, to the first
+    /// of equal ones.
+    pub(super) fn unordered(length: usize, entries: Vec<f32>) -> Lookup {
+        let (mut ascending, mut order, mut used) = (Vec::new(), Vec::new(), Vec::new());
+        for table in entries.chunks(length) {
+            let mut ranked: Vec<usize> = (0..length).collect();
+            ranked.sort_by(|&left, &right| table[left].total_cmp(&table[right]));
+            ranked.dedup_by(|next, held| table[*next] == table[*held]);
+            used.push(ranked.len());
+            ranked.resize(length, 0);
+            ascending.extend(ranked.iter().map(|&index| table[index]));
+            order.extend(ranked.iter().map(|&index| index as u8));
+        }
+        let Lookup { find, .. } = Lookup::nearest(length, ascending, &used);
+        Lookup { length, entries, find, order: Some(order) }
+    }
+
+    /// Replaces the ranks of entries by their indices.
+    fn reorder(&self, blocks: &Blocks, at: usize, codes: &mut [u8]) {
+        let Some(order) = &self.order else { return };
+        let mut rest = codes;
+        blocks.for_each_run(at, rest.len(), |run, block| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(run);
+            let order = &order[block * self.length..][..self.length];
+            now.iter_mut().for_each(|code| *code = order[usize::from(*code)]);
+            rest = later;
+        });
     }
 }
 
@@ -114,14 +145,15 @@ impl Coder {
                 blocks.for_each_run(at, numbers.len(), &mut add);
                 affine(isa, numbers, &runs, *range, self.source.is_half(), to);
             }
-            CodeAssignment::Tables { blocks, tables: Lookup { length, find, .. } } => match find {
-                IndexLookup::Nearest(limits) => {
+            CodeAssignment::Tables { blocks, tables } => match (&tables.find, tables.length) {
+                (IndexLookup::Nearest(limits), length) => {
                     let mut runs = Vec::new();
                     let mut add = |run, block: usize| runs.push((run, block * (length - 1)));
                     blocks.for_each_run(at, numbers.len(), &mut add);
                     bucketize(isa, numbers, &runs, limits, length - 1, to);
+                    tables.reorder(blocks, at, to);
                 }
-                IndexLookup::Grid(grids) => {
+                (IndexLookup::Grid(grids), length) => {
                     let mut runs = Vec::new();
                     let mut add = |run, block: usize| runs.push((run, grids[block]));
                     blocks.for_each_run(at, numbers.len(), &mut add);

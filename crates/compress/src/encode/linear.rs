@@ -46,7 +46,7 @@ pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<us
 }
 
 /// Scale and zero point of a block with this range. `None` if the range is not finite.
-pub(super) fn step(config: &Config, source: DType, min: f32, max: f32) -> Option<Affine> {
+pub(crate) fn step(config: &Config, source: DType, min: f32, max: f32) -> Option<Affine> {
     // For fp16 weights each operation is rounded to fp16.
     let rounded = |number: f32| match source {
         DType::Fp16 => f16::from_f32(number).to_f32(),

@@ -42,11 +42,10 @@ const ROOM: usize = 64 << 20;
 /// Size of the blocks that share a table, along each axis; 0 for the whole axis.
 pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Refusal> {
     let mut sizes = vec![0; weight.shape.len()];
-    let Some((_, output)) = weight.axes else {
-        let needs_axes = palette.group.is_some() || palette.vector > 1 || palette.channel_scale;
-        let reason = "operations that use it have their channels along other axes";
-        return if needs_axes { Err(Refusal::Kept(reason)) } else { Ok(sizes) };
-    };
+    if palette.group.is_none() && palette.vector == 1 && !palette.channel_scale {
+        return Ok(sizes);
+    }
+    let output = output(palette, weight)?;
     if palette.vector > 1 {
         let extent = if output == 0 {
             // Each convolution of a group has a share of the output channels.
@@ -65,6 +64,18 @@ pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Re
         sizes[output] = group;
     }
     Ok(sizes)
+}
+
+/// The axis of groups and vectors.
+pub(super) fn output(palette: &Palette, weight: &Weight) -> Result<usize, Refusal> {
+    match (palette.axis, weight.axes) {
+        (Some(axis), _) if axis < weight.shape.len() => Ok(axis),
+        (Some(_), _) => Err(Refusal::Kept("it has fewer axes than the option `group_axis`")),
+        (None, Some((_, output))) => Ok(output),
+        (None, None) => {
+            Err(Refusal::Kept("operations that use it have their channels along other axes"))
+        }
+    }
 }
 
 /// The lookup tables of a weight.

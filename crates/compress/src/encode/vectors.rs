@@ -71,7 +71,7 @@ fn for_each_vectors(
         let last = (start + length).div_ceil(inner).min(first + rows);
         numbers.clear();
         source.for_each_part(first * slab, (last - first) * slab, &mut |part| {
-            numbers.extend_from_slice(part.raw);
+            numbers.extend_from_slice(part.numbers);
         })?;
         let end = (last * inner).min(start + length);
         vectors.clear();

@@ -5,6 +5,7 @@ use std::fmt;
 pub(crate) mod linear;
 mod palette;
 mod prune;
+pub(crate) mod trained;
 
 pub use palette::{Algorithm, BITS, Palette};
 pub use prune::{Channels, Prune};

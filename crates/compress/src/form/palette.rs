@@ -15,6 +15,8 @@ pub struct Palette {
     pub algorithm: Algorithm,
     /// Number of output channels per table. `None` for a single table.
     pub group: Option<usize>,
+    /// Axis of groups and vectors. `None` for the axis of the output channels.
+    pub axis: Option<usize>,
     /// Number of elements per entry, along the output channels.
     pub vector: usize,
     /// Whether each output channel is first divided by its largest magnitude.
@@ -43,6 +45,7 @@ impl Default for Palette {
             bits: Some(4),
             algorithm: Algorithm::KMeans,
             group: None,
+            axis: None,
             vector: 1,
             channel_scale: false,
             entries: None,
@@ -123,6 +126,9 @@ impl fmt::Display for Palette {
         match self.group {
             Some(group) => write!(f, " by {group} channels")?,
             None => f.write_str(" per tensor")?,
+        }
+        if let Some(axis) = self.axis {
+            write!(f, " along axis {axis}")?;
         }
         if self.channel_scale {
             f.write_str(", scaled per channel")?;

@@ -1,20 +1,23 @@
 //! Compression of the weights of finished models: integers, palettes, pruning and combinations, and
-//! decompression.
+//! decompression. Activations with ranges from samples.
 
+mod activations;
 mod decompress;
 mod program;
 mod rules;
 mod samples;
 
+pub use activations::{ActivationRule, quantize_activations};
 pub use coremill_compress::linear::{Config, Granularity, Integer, Mode};
 pub use coremill_compress::{
     Algorithm, BITS, Budget, Channels, CompressedWeight, CompressionConfig, CompressionOutcome,
-    Importance, Options, Palette, Prune, Rule, SMALL, Selector, Values,
+    Importance, IndexedWeight, Options, Palette, Prune, Rule, SMALL, Selector, TrainedCompression,
+    TrainedIntegers, TrainedParameter, TrainedTable, Values,
 };
 use coremill_mil::model::Model;
-pub use decompress::decompress;
+pub use decompress::{decompress, decompress_further};
 pub use program::for_each_model;
-pub use rules::{Bits, Pruning, RuleText, Several, read_rules};
+pub use rules::{Bits, BlockSize, Pruning, RuleText, Several, read_rules};
 
 pub use samples::importance;
 
@@ -32,6 +35,11 @@ pub fn compress(
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<CompressedWeight>, Error> {
     Ok(coremill_compress::compress(model, options, watch)?)
+}
+
+/// Replaces weights of a model by indices and lookup tables that the caller computed.
+pub fn replace_by_indices(model: &mut Model, weights: &[IndexedWeight]) -> Result<(), Error> {
+    Ok(coremill_compress::replace_by_indices(model, weights)?)
 }
 
 /// Returns the indices of rules with a selector that applied to no weight. `decided` are the

@@ -34,14 +34,16 @@ pub struct RuleText {
     pub linear: Option<String>,
     /// Granularity of scales: `tensor` or `channel`.
     pub per: Option<String>,
-    /// Number of input channels per scale.
-    pub block: Option<u64>,
+    /// Number of input channels per scale, or the block size along each axis; 0 for the whole axis.
+    pub block: Option<BlockSize>,
     /// Position of the zero point: `symmetric` or `linear`.
     pub mode: Option<String>,
     /// Palettization with this number of bits per index.
     pub palettize: Option<Bits>,
     /// Number of output channels per lookup table.
     pub group: Option<usize>,
+    /// Axis of groups and vectors, instead of the output channels.
+    pub group_axis: Option<usize>,
     /// Algorithm that computes the tables: `kmeans`, `uniform` or `unique`.
     pub algorithm: Option<String>,
     /// Number of output channels per index.
@@ -75,6 +77,38 @@ impl From<OneOrMore> for Several {
         match given {
             OneOrMore::One(text) => Several(vec![text]),
             OneOrMore::More(texts) => Several(texts),
+        }
+    }
+}
+
+/// Size of blocks with a scale: a number of input channels, or a size along each axis.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum BlockSize {
+    /// Number of input channels.
+    Channels(u64),
+    /// Size along each axis; 0 for the whole axis.
+    Axes(Vec<u64>),
+}
+
+impl From<u64> for BlockSize {
+    fn from(size: u64) -> BlockSize {
+        BlockSize::Channels(size)
+    }
+}
+
+impl FromStr for BlockSize {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<BlockSize, Error> {
+        let sizes =
+            text.split(',').map(|size| size.trim().parse().ok()).collect::<Option<Vec<_>>>();
+        match sizes.as_deref() {
+            Some([size]) => Ok(BlockSize::Channels(*size)),
+            Some(sizes) => Ok(BlockSize::Axes(sizes.to_vec())),
+            None => Err(Error::new(format!(
+                "expected a number of input channels (`32`) or a size along each axis (`1,32,0,0`), got `{text}`"
+            ))),
         }
     }
 }
@@ -242,6 +276,7 @@ impl RuleText {
         ];
         let palette_words = [
             ("group", self.group.is_some()),
+            ("group_axis", self.group_axis.is_some()),
             ("algorithm", self.algorithm.is_some()),
             ("vector", self.vector.is_some()),
             ("channel_scale", self.channel_scale),
@@ -305,11 +340,12 @@ impl RuleText {
     }
 
     fn linear(&self, dtype: &str) -> Result<Config, Error> {
-        let granularity = match (self.per.as_deref(), self.block) {
+        let granularity = match (self.per.as_deref(), &self.block) {
             (Some(_), Some(_)) => {
                 return Err(Error::new("`per` and `block` exclude each other"));
             }
-            (None, Some(size)) => Granularity::Block(size),
+            (None, Some(BlockSize::Channels(size))) => Granularity::Block(*size),
+            (None, Some(BlockSize::Axes(sizes))) => Granularity::Blocks(sizes.clone()),
             (None | Some("channel"), None) => Granularity::Channel,
             (Some("tensor"), None) => Granularity::Tensor,
             (Some("block"), None) => Granularity::Block(DEFAULT_BLOCK_SIZE),
@@ -343,6 +379,7 @@ impl RuleText {
             },
             algorithm,
             group: self.group,
+            axis: self.group_axis,
             vector: self.vector.unwrap_or(1),
             channel_scale: self.channel_scale,
             entries: self.lut.as_deref().map(|name| integer("lut", name)).transpose()?,
@@ -396,9 +433,29 @@ mod tests {
     }
 
     #[test]
+    fn blocks_have_a_size_along_each_axis() {
+        let found = rules(
+            "[[rule]]\nlinear = \"int8\"\nblock = [0, 2, 0, 1]\n\n\
+             [[rule]]\npalettize = 4\ngroup = 16\ngroup_axis = 1\n",
+        );
+        let found = found.expect("rules");
+        let Values::Linear(config) = &found[0].form.values else { panic!("{:?}", found[0]) };
+        assert_eq!(config.granularity, Granularity::Blocks(vec![0, 2, 0, 1]));
+        let palette = Palette { group: Some(16), axis: Some(1), ..Palette::default() };
+        assert_eq!(found[1].form.values, Values::Palette(palette));
+        assert_eq!("32".parse(), Ok(BlockSize::Channels(32)));
+        assert_eq!("1, 32".parse(), Ok(BlockSize::Axes(vec![1, 32])));
+        assert!("1,".parse::<BlockSize>().is_err());
+    }
+
+    #[test]
     fn bad_rules_are_refused() {
         for (text, message) in [
             ("", "it holds no rules"),
+            (
+                "[[rule]]\nlinear = \"int8\"\ngroup_axis = 1",
+                "`group_axis` is an option to palettize",
+            ),
             (
                 "[[rule]]\nlinear = \"int5\"",
                 "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`",

@@ -98,6 +98,9 @@ impl<'py> Place<'py> {
     }
 }
 
+/// Prefix of the buffers in which `coremltools.optimize.torch` notes the compression of parameters.
+const COMPRESSION_NOTE: &str = "_COREML_/";
+
 /// Collects tensors.
 pub(super) struct Tensors<'t, 'py> {
     torch: &'t Torch<'py>,
@@ -151,6 +154,18 @@ impl<'t, 'py> Tensors<'t, 'py> {
             let is_parameter = matches!(spec, InputSpec::Parameter { .. });
             self.insert(name, &found, is_parameter, 0)
                 .map_err(|failure| error::in_node(found.py(), failure, name))?;
+        }
+        self.notes(&state)
+    }
+
+    /// Adds buffers that note the compression of parameters. No call uses them, so that the signature of a
+    /// converted TorchScript module lacks them.
+    fn notes(&mut self, state: &Bound<'py, PyAny>) -> PyResult<()> {
+        for item in state.call_method0(intern!(state.py(), "items"))?.try_iter()? {
+            let (name, tensor): (String, Bound<'py, PyAny>) = item?.extract()?;
+            if name.contains(COMPRESSION_NOTE) && !self.stored.contains_key(&name) {
+                self.insert(&name, &tensor, false, 0)?;
+            }
         }
         Ok(())
     }

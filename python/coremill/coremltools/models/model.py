@@ -172,8 +172,6 @@ class MLModel:
         self._parts: Function | None = None
         #: Where operations come from, by the names of values.
         self._scopes: dict = {}
-        #: The model before compression, and the rules of it.
-        self._compression: tuple | None = None
         self.compute_unit = compute_units
         self.function_name = function_name
         self.optimization_hints = None if hints is None else dict(hints)
@@ -203,7 +201,7 @@ class MLModel:
         self._forget()
 
     def _forget(self) -> None:
-        self._written = self._message = self._session = self._parts = self._compression = None
+        self._written = self._message = self._session = self._parts = None
 
     def _part(self) -> Function:
         if self._parts is None:

@@ -10,6 +10,7 @@ from ._config import (
     OptimizationConfig,
     OpThresholdPrunerConfig,
 )
+from ._metadata import CoreMLOpMetaData, CoreMLWeightMetaData, get_weights_metadata
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     from ...models.model import MLModel
 
 __all__ = [
+    "CoreMLOpMetaData",
+    "CoreMLWeightMetaData",
     "OpLinearQuantizerConfig",
     "OpMagnitudePrunerConfig",
     "OpPalettizerConfig",
     "OpThresholdPrunerConfig",
     "OptimizationConfig",
     "decompress_weights",
+    "get_weights_metadata",
+    "linear_quantize_activations",
     "linear_quantize_weights",
     "palettize_weights",
     "prune_weights",
@@ -63,6 +68,43 @@ def decompress_weights(mlmodel: MLModel) -> MLModel:
     return _of(mlmodel, coremill.compress(mlmodel._model, decompress=True)[0])
 
 
+def linear_quantize_activations(
+    mlmodel: MLModel, config: OptimizationConfig, sample_data: list, calibration_op_group_size: int = -1
+) -> MLModel:
+    """A model whose activations are 8-bit integers with the ranges that samples show.
+
+    Args:
+        mlmodel: the model.
+        config: configurations of operations by name and by type; `mode` and `dtype` apply.
+        sample_data: inputs by name; `None` is the name of the only input.
+        calibration_op_group_size: has no effect: all ranges come from one run for each sample.
+    """
+    import json
+
+    from coremill import _native
+    from coremill._convert import _Files
+
+    rules = []
+    for selection, one in config._selections():
+        if one is not None and not isinstance(one, OpLinearQuantizerConfig):
+            raise ValueError(f"{type(one).__name__} is not for the quantization of activations")
+        rules.append({**selection, **({} if one is None else one._activations())})
+    with _Files(_named(mlmodel, sample_data)) as paths:
+        return _of(mlmodel, _native.quantize_activations(mlmodel._model, paths, json.dumps(rules)))
+
+
+def _named(mlmodel: MLModel, samples: list) -> list:
+    """Samples with the name of the only input in the place of `None`."""
+    if not any(None in sample for sample in samples):
+        return samples
+    inputs = mlmodel._function_summary()["inputs"]
+    if len(inputs) > 1 or any(len(sample) > 1 for sample in samples):
+        raise ValueError(
+            "When the model has multiple inputs, please provide the name for each data in `sample_data`"
+        )
+    return [{inputs[0]["name"] if name is None else name: value for name, value in sample.items()} for sample in samples]
+
+
 def _of(mlmodel: MLModel, model: Any) -> MLModel:
     from ...models.model import MLModel
 
@@ -76,24 +118,52 @@ def _compressed(mlmodel: MLModel, config: Any, kinds: Any, joint: bool) -> MLMod
         raise ValueError(f"config must be of type OptimizationConfig. Got {type(config)}.")
     rules = config._rules(kinds)
     _check_release(mlmodel, config, kinds, joint)
-    before = mlmodel._compression
-    source = mlmodel._model
-    if joint:
-        if before is None:
-            from ..._missing import unsupported
+    selected = _of_operations(mlmodel, rules)
+    made = mlmodel
+    while any(not rule.get("keep") for rule in selected):
+        try:
+            made = _of(mlmodel, coremill.compress(mlmodel._model, rules=selected, joint=joint)[0])
+            break
+        except coremill.Error as error:
+            name = _not_finite(str(error))
+            if name is not None and selected[0].get("name") != name:
+                # coremltools leaves weights with infinite elements as they are.
+                selected = [{"name": name, "keep": True, "min_elements": 1}, *selected]
+                continue
+            if "can have only one scale" not in str(error):
+                raise
+            raise NotImplementedError(
+                "When use joint compression for palettization-quantization, please make sure to use per-tensor "
+                'quantization: OpLinearQuantizerConfig(granularity="per_tensor")'
+            ) from error
+    custom = [one if getattr(one, "mode", None) == "CUSTOM" else None for _, one in config._selections()]
+    if any(custom):
+        from ._custom import palettized
 
-            raise unsupported(
-                "`joint_compression` of a model that this process did not compress",
-                "one call does both: `coremill.compress(model, prune='0.5', palettize=4)`",
-            )
-        source, earlier = before
-        rules = _joined(earlier, rules)
-    if not any(not rule.get("keep") for rule in rules):
-        return _of(mlmodel, mlmodel._model)
-    made = _of(mlmodel, coremill.compress(source, rules=rules)[0])
-    # Compression of compressed weights is one compression with the rules of both.
-    made._compression = (source, rules)
-    return made
+        return _of(mlmodel, palettized(made, rules, custom))
+    return made if made is not mlmodel else _of(mlmodel, mlmodel._model)
+
+
+def _not_finite(message: str) -> str | None:
+    """The weight with infinite elements that an error is about."""
+    name, found, _ = message.partition("` cannot be compressed: some of its elements are infinite")
+    return name.removeprefix("`") if found else None
+
+
+def _of_operations(mlmodel: MLModel, rules: list) -> list:
+    """The rules, with rules for the weights of operations that rules name."""
+    names = {rule["name"] for rule in rules if "name" in rule}
+    if not names:
+        return rules
+    from ._metadata import weights
+
+    known = weights(mlmodel)
+    selected = []
+    for rule in rules:
+        selected.append(rule)
+        users = (weight for weight in known if any(user["name"] == rule.get("name") for user in weight["users"]))
+        selected += [{**rule, "name": weight["value"]} for weight in users]
+    return selected
 
 
 def _check_release(mlmodel: MLModel, config: OptimizationConfig, kinds: Any, joint: bool) -> None:
@@ -108,29 +178,3 @@ def _check_release(mlmodel: MLModel, config: OptimizationConfig, kinds: Any, joi
         reason = None if selected is None else selected._needs_ios_18()
         if reason is not None:
             raise ValueError(f"The {reason} {what} is supported since iOS18. {remedy}")
-
-
-def _joined(earlier: list, rules: list) -> list:
-    """The rules of two compressions, one after the other, as those of one."""
-    joined = []
-    for rule in rules:
-        selection = {key: rule[key] for key in ("name", "op") if key in rule}
-        same = [one for one in earlier if {key: one[key] for key in ("name", "op") if key in one} == selection]
-        before = same[0] if same else next((one for one in earlier if "name" not in one and "op" not in one), {"keep": True})
-        joined.append(_combined(before, rule))
-    known = [{key: one.get(key) for key in ("name", "op")} for one in joined]
-    return [one for one in earlier if {key: one.get(key) for key in ("name", "op")} not in known] + joined
-
-
-def _combined(before: dict, rule: dict) -> dict:
-    if before.get("keep"):
-        return rule
-    if rule.get("keep"):
-        return before
-    both = {**before, **rule}
-    if "palettize" in before and "linear" in rule:
-        # The tables become integers, not the indices.
-        both["lut"] = both.pop("linear")
-        for key in ("mode", "per", "block"):
-            both.pop(key, None)
-    return both

@@ -84,6 +84,12 @@ class OpLinearQuantizerConfig(_OpConfig):
         """Whether elements can be negative."""
         return not self.dtype.startswith("u")
 
+    def _activations(self) -> dict:
+        """The fields of a rule for activations."""
+        if self.nbits != 8:
+            raise ValueError(f"activations are quantized to 8 bits, got dtype {self.dtype}")
+        return {"dtype": self.dtype, "symmetric": self.mode == "LINEAR_SYMMETRIC"}
+
     def _rule(self) -> dict:
         rule = {"linear": self.dtype, "mode": "symmetric" if self.mode == "LINEAR_SYMMETRIC" else "linear"}
         if self.granularity == "per_block":
@@ -109,9 +115,7 @@ def _granularity_of_blocks(size: Any) -> dict:
         return {"per": "tensor"}
     if len(sizes) > 1 and sizes[0] == 1 and not any(sizes[2:]):
         return {"block": int(sizes[1])} if sizes[1] else {"per": "channel"}
-    from ..._missing import unsupported
-
-    raise unsupported(f"block_size={size!r}", "blocks lie along the input channels: `block_size=32`")
+    return {"block": [int(size) for size in sizes]}
 
 
 class OpPalettizerConfig(_OpConfig):
@@ -130,28 +134,25 @@ class OpPalettizerConfig(_OpConfig):
         num_kmeans_workers: int = 1,
         weight_threshold: int | None = 2048,
     ) -> None:
-        """`mode` is `kmeans`, `uniform` or `unique`; `nbits` is 1, 2, 3, 4, 6 or 8."""
+        """`mode` is `kmeans`, `uniform`, `unique` or `custom`; `nbits` is 1, 2, 3, 4, 6 or 8."""
         self.mode = str(mode).upper()
-        if self.mode == "CUSTOM" or lut_function is not None:
-            from ..._missing import unsupported
-
-            raise unsupported("`lut_function`", 'pass `mode="kmeans"`, `"uniform"` or `"unique"`')
-        if self.mode not in ("KMEANS", "UNIFORM", "UNIQUE"):
-            raise ValueError(f"Only mode kmeans, uniform, unique or custom is supported. Got {mode}.")
+        if self.mode not in ("KMEANS", "UNIFORM", "UNIQUE", "CUSTOM"):
+            raise ValueError(f"Only modes kmeans, uniform, unique and custom are supported for weight palettization. Got {mode}.")
+        if self.mode == "CUSTOM" and not callable(lut_function):
+            raise ValueError(f"lut_function must be set and callable for mode custom, got {lut_function!r}")
+        if self.mode != "CUSTOM" and lut_function is not None:
+            raise ValueError(f"lut_function must be None if mode is not custom, got mode {mode}")
         if nbits is None and self.mode in ("KMEANS", "UNIFORM"):
             raise ValueError("nbits must be provided for modes kmeans and uniform")
-        if nbits is not None and self.mode == "UNIQUE":
-            raise ValueError(f"nbits must be None for unique mode, got {nbits}")
+        if nbits is not None and self.mode in ("UNIQUE", "CUSTOM"):
+            raise ValueError(f"nbits must be None for modes unique and custom, got {nbits}")
         if nbits is not None and nbits not in (1, 2, 3, 4, 6, 8):
             raise ValueError(f"Invalid value of nbits ({nbits}) for palettization. Supported nbits are {{1, 2, 3, 4, 6, 8}}")
         self.nbits = nbits
         self.granularity = _granularity(granularity, ("per_tensor", "per_grouped_channel"))
         self.group_size = group_size
+        self.lut_function = lut_function
         self.channel_axis = channel_axis
-        if channel_axis not in (None, 0):
-            from ..._missing import unsupported
-
-            raise unsupported(f"channel_axis={channel_axis}", "groups are of output channels: leave `channel_axis` out")
         self.cluster_dim = cluster_dim
         self.enable_per_channel_scale = enable_per_channel_scale
         self.num_kmeans_workers = num_kmeans_workers
@@ -166,11 +167,15 @@ class OpPalettizerConfig(_OpConfig):
         return "per_channel_scale" if self.enable_per_channel_scale else None
 
     def _rule(self) -> dict:
+        if self.mode == "CUSTOM":
+            return {**self._selected(), "keep": True}
         rule: dict = {**self._selected(), "palettize": self.nbits or "unique"}
         if self.mode == "UNIFORM":
             rule["algorithm"] = "uniform"
         if self.granularity == "per_grouped_channel" and self.group_size:
             rule["group"] = self.group_size
+        if self.granularity == "per_grouped_channel" and self.channel_axis is not None:
+            rule["group_axis"] = self.channel_axis
         if self.cluster_dim > 1:
             rule["vector"] = self.cluster_dim
         if self.enable_per_channel_scale:
@@ -316,13 +321,16 @@ class OptimizationConfig:
                 return cls.from_dict(yaml.safe_load(file))
         return cls.from_dict(yaml.safe_load(yml))
 
-    def _rules(self, kinds: Any) -> list:
-        """The configurations as rules, the most special first."""
+    def _selections(self) -> list:
+        """What selects weights, and the configuration for them, the most special first."""
         selected = [({"name": name}, config) for name, config in self.op_name_configs.items()]
         selected += [({"op": name}, config) for name, config in self.op_type_configs.items()]
-        selected.append(({}, self.global_config))
+        return [*selected, ({}, self.global_config)]
+
+    def _rules(self, kinds: Any) -> list:
+        """The configurations as rules, the most special first."""
         rules = []
-        for selection, config in selected:
+        for selection, config in self._selections():
             if config is not None and not isinstance(config, kinds):
                 raise ValueError(f"{type(config).__name__} is not for this kind of compression")
             rules.append({**selection, **({"keep": True} if config is None else config._rule())})
