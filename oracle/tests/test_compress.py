@@ -172,6 +172,8 @@ CASES: list[tuple[str, str, Callable[[ct.models.MLModel], ct.models.MLModel], bo
     ("ios16", "--palettize 4 --algorithm uniform", palettize(nbits=4, mode="uniform"), True),
     ("ios18", "--palettize 3 --algorithm uniform --group 8",
      palettize(nbits=3, mode="uniform", group_size=8, **GROUPED), True),
+    ("ios18", "--palettize 4 --algorithm uniform --group 4 --group-axis 1",
+     palettize(nbits=4, mode="uniform", group_size=4, channel_axis=1, **GROUPED), True),
     ("single", "--palettize 6 --algorithm uniform", palettize(nbits=6, mode="uniform"), True),
     ("few", "--palettize unique", palettize(mode="unique"), True),
     ("ios16", "--palettize 1", palettize(nbits=1), False),

@@ -559,7 +559,8 @@ class Trained(torch.nn.Module):
             self.features.weight.copy_(weight * (torch.rand(weight.shape) < 0.6))
             self.head[0].weight.copy_(torch.randint(0, 2, (8, 7)) * 0.25)
         self.features.register_buffer("_COREML_/weight/compression_type", torch.tensor([1, 2]))
-        self.features.register_buffer("_COREML_/weight/lut", torch.zeros(2, 1, 1, 1, 16, 1))
+        table = (torch.arange(16) * 0.125).repeat(2, 1)
+        self.features.register_buffer("_COREML_/weight/lut", table.reshape(2, 1, 1, 1, 16, 1))
         self.head[0].register_buffer("_COREML_/weight/compression_type", torch.tensor([1]))
         self.register_buffer("_COREML_/metadata_version", torch.tensor(1))
 
