@@ -69,6 +69,8 @@ llm files/tiny -o tiny --verify files/tiny/text.txt --json
 generate tiny -p ab -n 3 --json
 score tiny --text files/tiny/text.txt --against files/tiny --json
 tokenize tiny abc --json
+llm files/tinybert -o tinybert --json
+embed tinybert -p cats --json
 cache list --json
 cache size --json
 cache verify --json

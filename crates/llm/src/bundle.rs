@@ -32,9 +32,19 @@ enum Form {
 /// Endings of converted models.
 const CONVERTED: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
 
-fn is_converted(path: &Path) -> bool {
+/// A converted model at a path, or in its directory, and the directory with its tokenizer.
+pub(crate) fn converted(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| CONVERTED.contains(&extension))
+    if extension.is_some_and(|extension| CONVERTED.contains(&extension)) {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        return Some((path.to_owned(), parent.unwrap_or(Path::new(".")).to_owned()));
+    }
+    if !path.is_dir() || path.join("config.json").is_file() {
+        return None;
+    }
+    let found = CONVERTED.iter().map(|ending| path.join(format!("model.{ending}")));
+    let model = found.into_iter().find(|model| model.exists())?;
+    Some((model, path.to_owned()))
 }
 
 impl Bundle {
@@ -45,19 +55,11 @@ impl Bundle {
             let message = format!("{}: no such file or directory", path.display());
             return Err(Error::new(ErrorKind::File, message));
         }
-        if is_converted(path) {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let directory = parent.unwrap_or(Path::new(".")).to_owned();
-            return Ok(Bundle { form: Form::Converted { model: path.to_owned(), directory } });
-        }
         if path.join(MANIFEST).is_file() {
             return Ok(Bundle { form: Form::Chunks(path.to_owned()) });
         }
-        if path.is_dir() && !path.join("config.json").is_file() {
-            let found = CONVERTED.iter().map(|ending| path.join(format!("model.{ending}")));
-            if let Some(model) = found.into_iter().find(|model| model.exists()) {
-                return Ok(Bundle { form: Form::Converted { model, directory: path.to_owned() } });
-            }
+        if let Some((model, directory)) = converted(path) {
+            return Ok(Bundle { form: Form::Converted { model, directory } });
         }
         Ok(Bundle { form: Form::Weights(Box::new(LanguageModel::open(path)?)) })
     }

@@ -6,6 +6,7 @@ use coremill_graph::nn::{Rope, RopeScaling};
 use coremill_graph::{MetadataValue, Params};
 use serde_json::Value;
 
+use crate::encoders::EncoderFamily;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::families::{Family, FeedForward, NormPlacement, POSITIONS, QkNorm};
 use crate::mixers::{Mixer, MixerSettings};
@@ -389,6 +390,10 @@ impl Family {
 }
 
 fn unsupported(name: &str) -> Error {
+    if EncoderFamily::is_known(name) {
+        let message = format!("`{name}` is a family of embedding models, which generate no text");
+        return Error::new(ErrorKind::Unsupported, message);
+    }
     let message = format!("model family `{name}` is not supported; expected {}", Family::names());
     Error::new(ErrorKind::Unsupported, message)
 }

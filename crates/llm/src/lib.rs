@@ -24,6 +24,7 @@
 //! | `source`, `config`, [`families`] | files, their settings, and the table of model families |
 //! | `names`, `arrange` | names and shapes of tensors in files, and the decoder's |
 //! | [`decoder`], `mixers`, `states` | the model as a graph, the parts of layers that mix positions, and their states |
+//! | `encoders`, `embedding` | [`EmbeddingModel`] and [`Embedder`]: encoders, whose texts become vectors |
 //! | `packed`, `chunks` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
 //! | `executorch` | what ExecuTorch's runners read of a program |
@@ -38,6 +39,8 @@ mod chat;
 mod chunks;
 pub mod config;
 pub mod decoder;
+mod embedding;
+mod encoders;
 mod error;
 mod executorch;
 pub mod families;
@@ -60,6 +63,11 @@ mod verify;
 pub use bundle::Bundle;
 pub use chat::{ChatTemplate, Message};
 pub use config::Config;
+pub use embedding::{
+    ATTENTION_MASK, EMBEDDING, Embedder, EmbeddingModel, EmbeddingOptions, EncoderConfig,
+    INPUT_IDS, Length, Pooling,
+};
+pub use encoders::{ENCODERS, EncoderFamily};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};

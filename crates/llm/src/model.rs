@@ -7,7 +7,9 @@ use coremill_compress::{
     CompressionConfig, CompressionOutcome, Options as CompressOptions, Rule, Values, compress,
 };
 use coremill_delegate::FORWARD;
-use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
+use coremill_graph::{
+    CompileOptions, Device, Executable, Graph, Param, Params, Precision, Session,
+};
 use coremill_mil::model::Model;
 use serde_json::Value;
 
@@ -242,7 +244,7 @@ pub struct TensorLoss {
 }
 
 /// The scheme of a tensor, or its element type.
-fn storage(param: &Param) -> String {
+pub(crate) fn storage(param: &Param) -> String {
     match param.scheme() {
         Some(scheme) => scheme.name().to_owned(),
         None => {
@@ -250,6 +252,21 @@ fn storage(param: &Param) -> String {
             format!("{}-bit elements", param.bytes().len() as u64 * 8 / count)
         }
     }
+}
+
+/// Tensors by their storage, the largest share first.
+pub(crate) fn storage_shares(params: &Params) -> Vec<StorageShare> {
+    let mut shares: Vec<StorageShare> = Vec::new();
+    for (_, param) in params.iter() {
+        let scheme = storage(param);
+        let bytes = param.bytes().len() as u64;
+        match shares.iter_mut().find(|share| share.scheme == scheme) {
+            Some(share) => (share.tensors, share.bytes) = (share.tensors + 1, share.bytes + bytes),
+            None => shares.push(StorageShare { scheme, tensors: 1, bytes }),
+        }
+    }
+    shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+    shares
 }
 
 impl LanguageModel {
@@ -277,19 +294,7 @@ impl LanguageModel {
 
     /// Tensors by their storage in the file, the largest share first.
     pub fn storage(&self) -> Vec<StorageShare> {
-        let mut shares: Vec<StorageShare> = Vec::new();
-        for (_, param) in self.source.params.iter() {
-            let scheme = storage(param);
-            let bytes = param.bytes().len() as u64;
-            match shares.iter_mut().find(|share| share.scheme == scheme) {
-                Some(share) => {
-                    (share.tensors, share.bytes) = (share.tensors + 1, share.bytes + bytes)
-                }
-                None => shares.push(StorageShare { scheme, tensors: 1, bytes }),
-            }
-        }
-        shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
-        shares
+        storage_shares(&self.source.params)
     }
 
     /// Losses of tensors whose weights differ on a device that computes in `fp16`. They are measured in samples of each

@@ -103,7 +103,7 @@ fn of_folder(folder: &Path, weights: Option<&Path>) -> Result<Source> {
 }
 
 /// The files of weights in a folder.
-fn shards(folder: &Path, weights: Option<&Path>) -> Result<Vec<PathBuf>> {
+pub(crate) fn shards(folder: &Path, weights: Option<&Path>) -> Result<Vec<PathBuf>> {
     if let Some(path) = weights {
         return Ok(vec![path.to_owned()]);
     }

@@ -10,6 +10,7 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod edit;
 mod edits;
+pub(crate) mod embed;
 pub(crate) mod extract;
 mod figures;
 pub(crate) mod generate;

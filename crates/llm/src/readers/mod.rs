@@ -80,7 +80,7 @@ fn pays_off(block: usize, left: usize, position: usize, context: usize) -> bool 
 }
 
 /// The shape of a feature by name.
-fn shape_of(specs: &[FeatureSpec], name: &str) -> Vec<usize> {
+pub(crate) fn shape_of(specs: &[FeatureSpec], name: &str) -> Vec<usize> {
     let found = specs.iter().find(|spec| spec.name == name);
     found.and_then(FeatureSpec::default_shape).unwrap_or_default()
 }

@@ -1,9 +1,11 @@
+mod embedding;
 mod verify;
 
 use std::path::{Path, PathBuf};
 
 use coremill::llm::{
-    BuildOptions, Destination, ErrorKind, LanguageModel, Layout, TensorLoss, Weights,
+    BuildOptions, Destination, EmbeddingModel, ErrorKind, LanguageModel, Layout, StorageShare,
+    TensorLoss, Weights,
 };
 use coremill::quantity;
 use serde::Serialize;
@@ -17,7 +19,8 @@ use crate::progress::Progress;
 ///
 /// The model is a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. The result has a cache
 /// of keys and values as states, and the functions `prefill` and `decode`, which share weights and states. A `.pte` is for
-/// ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it.
+/// ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it. Embedding models, BERT and its
+/// relatives, have one function from tokens to a vector; `coremill embed` runs them.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B --dry-run\n  coremill llm Qwen3-0.6B -o qwen3 --weights int4 --verify article.txt\n  coremill generate smollm2 --chat -p 'Hello!'"
@@ -29,7 +32,7 @@ pub(crate) struct Args {
     /// Where to write: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`
     #[arg(short, long, value_name = "PATH", required_unless_present = "dry_run")]
     output: Option<OutputPath>,
-    /// Positions of the cache [default: the model's longest sequence, at most 2048]
+    /// Positions of the cache [default: the model's longest sequence, at most 2048], or most tokens of a text to embed
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Tokens that `prefill` reads in a call; 1 leaves the function out
@@ -163,6 +166,15 @@ struct Loss {
     decibels: f64,
 }
 
+fn loss_of(loss: TensorLoss) -> Loss {
+    let TensorLoss { tensor, scheme, decibels, .. } = loss;
+    Loss { tensor, scheme, decibels }
+}
+
+fn storage_of(share: StorageShare) -> Storage {
+    Storage { scheme: share.scheme, tensors: share.tensors, bytes: share.bytes }
+}
+
 /// Maximum context if the option is absent.
 pub(super) const USUAL_CONTEXT: usize = 2048;
 
@@ -172,6 +184,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     check_output_paths([&args.model], &args.output)?;
     let output = args.output.as_deref().unwrap_or(Path::new("."));
+    let progress = Progress::start(format!("reading {}", args.model.display()));
+    let model = match LanguageModel::open(&args.model) {
+        Err(_) if EmbeddingModel::is_at(&args.model) => {
+            drop(progress);
+            return embedding::run(args, output);
+        }
+        opened => opened.map_err(|error| failure(&error))?,
+    };
     let layout = match (args.profile, args.layout) {
         (ProfileArg::Ane, Some(_)) => {
             let failure = Failure::user("`--profile ane` has a layout of its own");
@@ -185,8 +205,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(failure.hint(Some("`coremill split` cuts other models")));
     }
     let destination = Destination::of(output, layout).map_err(|error| failure(&error))?;
-    let progress = Progress::start(format!("reading {}", args.model.display()));
-    let model = LanguageModel::open(&args.model).map_err(|error| failure(&error))?;
     let config = model.config();
     let context = args.context.unwrap_or(config.max_context.min(USUAL_CONTEXT));
     let mut options = BuildOptions::default();
@@ -220,10 +238,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (weights, _) => weights,
     };
     let losses = model.losses(stored).map_err(|error| failure(&error))?;
-    let loss = |loss: TensorLoss| {
-        let TensorLoss { tensor, scheme, decibels, .. } = loss;
-        Loss { tensor, scheme, decibels }
-    };
     let mut plan = Plan {
         format_version: 1,
         family: config.family.name,
@@ -234,16 +248,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         context,
         prefill: options.prefill,
         cache_bytes: model.cache_bytes(context),
-        storage: model
-            .storage()
-            .into_iter()
-            .map(|share| Storage {
-                scheme: share.scheme,
-                tensors: share.tensors,
-                bytes: share.bytes,
-            })
-            .collect(),
-        losses: losses.into_iter().map(loss).collect(),
+        storage: model.storage().into_iter().map(storage_of).collect(),
+        losses: losses.into_iter().map(loss_of).collect(),
         files: files.map(|path| path.display().to_string()).collect(),
         warnings,
         verified: None,
@@ -255,7 +261,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let saved = model
             .save(&destination, &companions, &options, args.sync, &mut stage)
             .map_err(|error| failure(&error))?;
-        plan.losses.extend(saved.losses.into_iter().map(loss));
+        plan.losses.extend(saved.losses.into_iter().map(loss_of));
         if let Some(ids) = text {
             let verified = args.verify.run(&model, &destination, &options, &ids, &progress)?;
             plan.verified = Some(verified);

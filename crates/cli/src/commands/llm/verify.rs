@@ -49,6 +49,10 @@ pub(super) struct Verified {
 }
 
 impl VerifyArgs {
+    pub(super) fn is_asked(&self) -> bool {
+        self.verify.is_some()
+    }
+
     /// Token ids of the text.
     pub(super) fn tokens(&self, model: &LanguageModel) -> Result<Option<Vec<u32>>, Failure> {
         let Some(text) = &self.verify else { return Ok(None) };
