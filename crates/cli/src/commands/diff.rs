@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coremill_report::{Change, ChangeKind, Changes, Report, changes};
 
@@ -35,7 +35,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     super::check_output_paths([&args.before, &args.after], &args.html)?;
     let (before, after) = (super::open(&args.before)?, super::open(&args.after)?);
-    let found = changes(&before, &after);
+    let mut found = changes(&before, &after);
+    let stages = [stages(&args.before)?, stages(&args.after)?];
+    if stages[0] != stages[1] {
+        let [before, after] = stages;
+        found.facts.push(("stages".to_owned(), before, after));
+    }
     if let Some(path) = &args.html {
         let names = [&args.before, &args.after].map(|path| path.display().to_string());
         let mut page = Report::new(super::page::title_of_two([&args.before, &args.after]));
@@ -53,6 +58,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         true => Err(Failure::already_reported()),
         false => Ok(()),
     }
+}
+
+/// Names of a pipeline's stages; empty for other models. Comparisons of programs do not see where a pipeline is cut.
+fn stages(path: &Path) -> Result<String, Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(String::new());
+    }
+    let pipeline = coremill::open_pipeline(path).map_err(|error| super::failure(&error))?;
+    let names = pipeline.map(|pipeline| {
+        let names = (0..pipeline.stages.len()).map(|index| pipeline.stage_name(index));
+        names.collect::<Vec<_>>().join(", ")
+    });
+    Ok(names.unwrap_or_default())
 }
 
 fn text(args: &Args, found: &Changes) -> String {
