@@ -129,6 +129,15 @@ def compressed(scene: Scene) -> None:
     scene.run("coremill compress Model.mlpackage -o Small.mlpackage --palettize 4")
 
 
+def pruned(scene: Scene) -> None:
+    scene.run("coremill compress Model.mlpackage -o Pruned.mlpackage --prune 0.5")
+
+
+def embedding(scene: Scene) -> None:
+    """A small model in the place of the page's, which is a download."""
+    scene.run(f"coremill llm {ROOT / 'crates/cli/tests/files/tinybert'} -o minilm")
+
+
 class Svd(torch.nn.Module):
     """A model with an operator that has no lowering."""
 
@@ -171,7 +180,9 @@ BEFORE: dict[tuple[str, str], Callable[[Scene], None]] = {
     ("troubleshooting", "coremill"): faulty,
     ("pytorch", "coremill"): network,
     ("cli", "coremill compare"): compared_mobilenet,
+    ("compression", "coremill compress Pruned"): pruned,
     ("compression", "coremill compress Small"): compressed,
+    ("language-models", "coremill embed"): embedding,
 }
 
 
