@@ -287,19 +287,26 @@ fn of_function(
             report.push(entry(&function, weight, known(*rule), CompressionOutcome::Kept(reason)));
             continue;
         };
-        let fate = match built.swap_remove(at) {
+        let mut changed = entry(&function, weight, known(*rule), CompressionOutcome::Kept(""));
+        changed.fate = match built.swap_remove(at) {
             Ok(built) => {
                 let (after, loss) = (built.bytes, built.loss());
                 insert(&mut editor, weight, built)?;
-                let snr = -10.0 * loss.log10();
-                match forms[at].is_plain() {
-                    true => CompressionOutcome::Kept("it is compressed already"),
-                    false => CompressionOutcome::Compressed { form: forms[at].clone(), after, snr },
+                if forms[at].is_plain() {
+                    // The weight has its earlier form.
+                    changed.before = after;
+                    CompressionOutcome::Kept(match unselected(weight, &options.rules) {
+                        SMALL if changed.rule.is_none() => SMALL,
+                        _ => "it is compressed already",
+                    })
+                } else {
+                    let snr = -10.0 * loss.log10();
+                    CompressionOutcome::Compressed { form: forms[at].clone(), after, snr }
                 }
             }
             Err(reason) => CompressionOutcome::Kept(reason),
         };
-        report.push(entry(&function, weight, known(*rule), fate));
+        report.push(changed);
     }
     Ok(())
 }
