@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from coremltools.proto import MIL_pb2
 from oracle.checkers.programs import loads_in_coremltools, read
 from oracle.support.distance import Mismatch, distance, strain
 from oracle.support.waste import needless, operations
+
+#: Guards Python's parser, with which numpy reads headers. In Python 3.11, it fails now and then if several threads parse at the
+#: same time (CPython issue 106905).
+PARSER = threading.Lock()
 
 #: Maximum error of an output, by the program's precision; torch computes in fp32. If a network amplifies rounding to
 #: fp16, its error may be twice that of torch with every operator's result rounded: the largest error of a few outputs
@@ -166,7 +171,7 @@ def run(package: Path, calls: list[dict[str, numpy.ndarray]], precision: str) ->
             raise Mismatch(f"`coremill run` takes more than {SECONDS} s") from None
         if done.returncode:
             raise Mismatch(f"`coremill run`: {first_line(done.stderr)}")
-        with numpy.load(out) as file:
+        with PARSER, numpy.load(out) as file:
             arrays = dict(file)
     if len(calls) == 1:
         return [arrays]
