@@ -985,6 +985,7 @@ def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
     assert all(path.name == "Model.mlpackage" for path in tmp_path.iterdir())
 
 
+@pytest.mark.alone
 def test_numerics_of_the_neural_engine_take_at_most_twenty_times_as_long() -> None:
     from torchvision.models import mobilenet_v2
 
@@ -1002,7 +1003,7 @@ def test_numerics_of_the_neural_engine_take_at_most_twenty_times_as_long() -> No
             times.append(time.process_time() - start)
         return min(times)
 
-    fast, ane = best("fast", 9), best("ane", 3)
+    fast, ane = best("fast", 9), best("ane", 6)
     assert ane < 20 * fast, f"{ane:.3f} s, and {fast:.3f} s in fp32"
 
 
