@@ -59,6 +59,13 @@ impl EncodedWeight {
     }
 }
 
+/// The tables of a palettized weight.
+pub(super) enum PaletteTable {
+    Stored(Constant),
+    /// The operation that computes them.
+    Computed(Op),
+}
+
 /// An operation of an encoded weight.
 pub(super) struct ConstexprStage {
     pub(super) op: Op,
@@ -244,18 +251,16 @@ impl Builder<'_> {
         let length = 1usize << bits;
         let mut shape = self.counts();
         shape.extend([length as u64, 1]);
-        let mut stages = Vec::new();
-        let mut lut = Some(match palette.entries {
-            None => self.floats(&shape, &entries),
+        let mut table = match palette.entries {
+            None => PaletteTable::Stored(self.floats(&shape, &entries)),
             Some(integer) => {
                 let (op, dequantized) = self
                     .integer_table(integer, &shape, &entries, &source)
                     .ok_or("the range of its elements is too large for its type")?;
                 entries = dequantized;
-                stages.push(ConstexprStage::new(op, "lut"));
-                self.floats(&shape, &entries)
+                PaletteTable::Computed(op)
             }
-        });
+        };
         let lookup = match grids {
             Some(grids) if palette.entries.is_none() => Lookup {
                 length,
@@ -269,49 +274,63 @@ impl Builder<'_> {
         let scales = source.scales.as_ref().map(|(_, scales)| scales.clone());
         let coding = CodeAssignment::Tables { blocks: self.blocks.clone(), tables: lookup };
         let coder = self.coder(source, coding, dtype);
-        let mut with_lut = |op: Op, stages: &[ConstexprStage]| match stages.last() {
-            Some(_) => ConstexprStage::new(op, "palettized").bound("lut", 0),
-            None => {
-                let lut = lut.take().expect("a table is bound once");
-                ConstexprStage::new(op.with("lut", Binding::Literal(lut)), "palettized")
-            }
+        if let Some(scales) = scales
+            && self.form.prune.is_none()
+            && self.opset >= Opset::Ios18
+        {
+            // A single operation: chains of tables and scales are reported to leave the Neural Engine.
+            let output = palette::output(palette, self.weight)?;
+            table = PaletteTable::Stored(self.scaled_table(output, &entries, length, &scales));
+        }
+        self.palettized(&coder, table, &entries)
+    }
+
+    /// A weight of indices into tables. Before iOS 18, there is a single table, of these entries.
+    pub(super) fn palettized(
+        &self,
+        coder: &Arc<Coder>,
+        table: PaletteTable,
+        entries: &[f32],
+    ) -> Result<EncodedWeight, Refusal> {
+        let mut stages = Vec::new();
+        let looked_up = |op: Op, stages: &mut Vec<ConstexprStage>| {
+            let stage = match table {
+                PaletteTable::Stored(table) => {
+                    ConstexprStage::new(op.with("lut", Binding::Literal(table)), "palettized")
+                }
+                PaletteTable::Computed(table) => {
+                    stages.push(ConstexprStage::new(table, "lut"));
+                    ConstexprStage::new(op, "palettized").bound("lut", 0)
+                }
+            };
+            stages.push(stage);
         };
         if self.form.prune.is_some() {
             let ranks = Arc::new(NonzeroPrefixSums::of(&coder.source)?);
-            let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
+            let (mask, nonzero) = self.sparse_parts(coder, &ranks);
             let op = Op::new(OpKind::ConstexprLutToSparse)
                 .with("indices_mask", Binding::Literal(mask))
                 .with("indices_nonzero_data", Binding::Literal(nonzero));
-            let stage = with_lut(op, &stages);
-            stages.push(stage);
+            looked_up(op, &mut stages);
             let op = Op::new(OpKind::ConstexprSparseToDense);
             stages.push(
                 ConstexprStage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1),
             );
-            return self.built(stages, quality(&coder)?);
+            return self.built(stages, quality(coder)?);
         }
-        let indices = Buffer::deferred(Arc::new(Dense(Arc::clone(&coder))));
+        let indices = Buffer::deferred(Arc::new(Dense(Arc::clone(coder))));
         if self.opset < Opset::Ios18 {
             let mut op = Op::new(OpKind::ConstexprLutToDense);
             let bytes = indices.len() as u64;
             op.attributes.insert("indices", Constant::by_size(DType::UInt8, &[bytes], indices));
-            op.attributes.insert("lut", self.floats(&[length as u64], &entries));
+            op.attributes.insert("lut", self.floats(&[entries.len() as u64], entries));
             op.attributes.insert("shape", self.stated_shape());
-            return self.built(vec![ConstexprStage::new(op, "palettized")], quality(&coder)?);
+            return self.built(vec![ConstexprStage::new(op, "palettized")], quality(coder)?);
         }
-        let indices = Constant::by_size(dtype, &self.shape(), indices);
+        let indices = Constant::by_size(coder.dtype, &self.shape(), indices);
         let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
-        if let Some(scales) = scales {
-            // A single operation: chains of tables and scales are reported to leave the Neural Engine.
-            let output = palette::output(palette, self.weight)?;
-            let table = self.scaled_table(output, &entries, length, &scales);
-            let table = Binding::Literal(table);
-            let stage = ConstexprStage::new(op.with("lut", table), "palettized");
-            return self.built(vec![stage], quality(&coder)?);
-        }
-        let stage = with_lut(op, &stages);
-        stages.push(stage);
-        self.built(stages, quality(&coder)?)
+        looked_up(op, &mut stages);
+        self.built(stages, quality(coder)?)
     }
 
     /// The largest magnitude of each output channel; 1 if all elements are 0.
@@ -390,17 +409,32 @@ impl Builder<'_> {
             .iter()
             .map(|&code| source.round(step.scale * (f32::from(code) - step.zero_point)))
             .collect();
-        let dtype = integer.dtype();
         let ones = vec![1; shape.len()];
-        let data = Constant::by_size(dtype, shape, packed::pack(dtype, &codes)?);
+        let op = self.integers_of_table(integer.dtype(), shape, &codes, &ones, &[step])?;
+        Some((op, dequantized))
+    }
+
+    /// The operation that computes tables from integers, with a step for each block of tables; `None` if a number is too
+    /// large for the type.
+    pub(super) fn integers_of_table(
+        &self,
+        dtype: DType,
+        shape: &[u64],
+        codes: &[i16],
+        blocks: &[u64],
+        steps: &[Affine],
+    ) -> Option<Op> {
+        let data = Constant::by_size(dtype, shape, packed::pack(dtype, codes)?);
+        let scales: Vec<f32> = steps.iter().map(|step| step.scale).collect();
         let mut op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
             .with("data", Binding::Literal(data))
-            .with("scale", Binding::Literal(self.floats(&ones, &[step.scale])));
-        if step.zero_point != 0.0 {
-            let zero = packed::pack(dtype, &[step.zero_point as i16])?;
-            op = op.with("offset", Binding::Literal(Constant::by_size(dtype, &ones, zero)));
+            .with("scale", Binding::Literal(self.floats(blocks, &scales)));
+        if steps.iter().any(|step| step.zero_point != 0.0) {
+            let zeros: Vec<i16> = steps.iter().map(|step| step.zero_point as i16).collect();
+            let zeros = packed::pack(dtype, &zeros)?;
+            op = op.with("offset", Binding::Literal(Constant::by_size(dtype, blocks, zeros)));
         }
-        Some((op, dequantized))
+        Some(op)
     }
 
     fn vectors(&self, source: Source, palette: &Palette) -> Result<EncodedWeight, Refusal> {

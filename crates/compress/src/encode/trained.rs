@@ -5,10 +5,10 @@ use std::sync::Arc;
 use coremill_kernels::codes::Affine;
 use coremill_mil::ir::{Binding, Constant, Op, Opset};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Buffer, DType, packed};
+use coremill_tensor::Buffer;
 
-use super::build::{Builder, ConstexprStage, EncodedWeight, quality, unsigned};
-use super::codes::{CodeAssignment, Dense, Lookup, NonzeroPrefixSums};
+use super::build::{Builder, ConstexprStage, EncodedWeight, PaletteTable, unsigned};
+use super::codes::{CodeAssignment, Lookup};
 use super::pruned::PruneMask;
 use super::source::Source;
 use super::vectors::{PaletteIndices, VectorLayout, Vectors};
@@ -111,7 +111,7 @@ impl TrainedTable {
         let axis = self.vector_axis.unwrap_or(0);
         let counted = if axis < 0 { axis + rank as i64 } else { axis };
         let axis = usize::try_from(counted).ok().filter(|&axis| axis < rank);
-        axis.ok_or(Refusal::Kept("its vectors lie along an axis that it does not have"))
+        axis.ok_or(Refusal::Kept("its vectors need an axis that it does not have"))
     }
 }
 
@@ -177,53 +177,21 @@ impl Builder<'_> {
         if vector > 1 {
             return self.trained_vectors(source, table, entries, shape, scale.as_ref());
         }
-        let mut stages = Vec::new();
-        let mut lut = None;
-        if let Some(integers) = integers {
+        let palette = if let Some(integers) = integers {
             let (op, dequantized) = self.integer_entries(integers, &shape, &entries)?;
             entries = dequantized;
-            stages.push(ConstexprStage::new(op, "lut"));
+            PaletteTable::Computed(op)
         } else if let Some(scale) = &scale {
-            stages.push(ConstexprStage::new(self.scaled_entries(scale, &shape, &entries)?, "lut"));
+            PaletteTable::Computed(self.scaled_entries(scale, &shape, &entries)?)
         } else {
-            lut = Some(self.floats(&shape, &entries));
-        }
+            PaletteTable::Stored(self.floats(&shape, &entries))
+        };
         let coding = CodeAssignment::Tables {
             blocks: self.blocks.clone(),
             tables: Lookup::unordered(length, entries.clone()),
         };
-        let dtype = unsigned(bits);
-        let coder = self.coder(source, coding, dtype);
-        let with_lut = |op: Op| match lut {
-            None => ConstexprStage::new(op, "palettized").bound("lut", 0),
-            Some(lut) => ConstexprStage::new(op.with("lut", Binding::Literal(lut)), "palettized"),
-        };
-        if self.form.prune.is_some() {
-            let ranks = Arc::new(NonzeroPrefixSums::of(&coder.source)?);
-            let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
-            let op = Op::new(OpKind::ConstexprLutToSparse)
-                .with("indices_mask", Binding::Literal(mask))
-                .with("indices_nonzero_data", Binding::Literal(nonzero));
-            stages.push(with_lut(op));
-            let op = Op::new(OpKind::ConstexprSparseToDense);
-            stages.push(
-                ConstexprStage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1),
-            );
-            return self.built(stages, quality(&coder)?);
-        }
-        let indices = Buffer::deferred(Arc::new(Dense(Arc::clone(&coder))));
-        if !is_new {
-            let mut op = Op::new(OpKind::ConstexprLutToDense);
-            let bytes = indices.len() as u64;
-            op.attributes.insert("indices", Constant::by_size(DType::UInt8, &[bytes], indices));
-            op.attributes.insert("lut", self.floats(&[length as u64], &entries));
-            op.attributes.insert("shape", self.stated_shape());
-            return self.built(vec![ConstexprStage::new(op, "palettized")], quality(&coder)?);
-        }
-        let indices = Constant::by_size(dtype, &self.shape(), indices);
-        let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
-        stages.push(with_lut(op));
-        self.built(stages, quality(&coder)?)
+        let coder = self.coder(source, coding, unsigned(bits));
+        self.palettized(&coder, palette, &entries)
     }
 
     /// Tables of integers, and the dequantized entries.
@@ -258,20 +226,10 @@ impl Builder<'_> {
             scale * (f32::from(code) - zero_point)
         };
         let dequantized = codes.iter().enumerate().map(decode).collect();
-        let dtype = integer.dtype();
-        let too_large = "its entries are too large for their type";
-        let data = Constant::by_size(dtype, shape, packed::pack(dtype, &codes).ok_or(too_large)?);
         let mut blocks = counts(&scale);
         blocks.extend([1, 1]);
-        let scales: Vec<f32> = steps.iter().map(|step| step.scale).collect();
-        let mut op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
-            .with("data", Binding::Literal(data))
-            .with("scale", Binding::Literal(self.floats(&blocks, &scales)));
-        if steps.iter().any(|step| step.zero_point != 0.0) {
-            let zeros: Vec<i16> = steps.iter().map(|step| step.zero_point as i16).collect();
-            let zeros = packed::pack(dtype, &zeros).ok_or(too_large)?;
-            op = op.with("offset", Binding::Literal(Constant::by_size(dtype, &blocks, zeros)));
-        }
+        let op = self.integers_of_table(integer.dtype(), shape, &codes, &blocks, &steps);
+        let op = op.ok_or("its entries are too large for their type")?;
         Ok((op, dequantized))
     }
 
