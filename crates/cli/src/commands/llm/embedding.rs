@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use coremill::llm::{Destination, EmbeddingModel, EmbeddingOptions, ErrorKind, Length};
+use coremill::llm::{Destination, EmbeddingModel, EmbeddingOptions, Length};
 use coremill::quantity;
 use serde::Serialize;
 
-use super::{Args, Loss, ProfileArg, Storage, loss_of, storage_of};
+use super::{
+    Args, Loss, ProfileArg, Storage, loss_of, storage_of, told_files, without_unsupported,
+};
 use crate::commands::failure;
-use crate::output::{self, ERROR, Failure, paint};
+use crate::output::{self, Failure};
 use crate::progress::Progress;
 
 /// Planned files and sizes. Its JSON form is stable: fields are only added while `format_version` stays.
@@ -51,14 +53,7 @@ pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
     };
     let options = EmbeddingOptions::default().length(length).weights(args.weights.into());
     let mut warnings = Vec::new();
-    let companions = match model.companions(&options) {
-        Ok(companions) => companions,
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            warnings.push(format!("the tokenizer is left out: {error}"));
-            Vec::new()
-        }
-        Err(error) => return Err(of_library(error)),
-    };
+    let companions = without_unsupported(model.companions(&options), &mut warnings)?;
     let names = companions.iter().map(|(name, _)| destination.directory.join(name));
     let files = std::iter::once(destination.model.clone()).chain(names);
     let mut plan = Plan {
@@ -106,11 +101,6 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
     if !plan.losses.is_empty() {
         text += &super::verify::worst(&plan.losses);
     }
-    for warning in &plan.warnings {
-        output::tell(&format!("{} {warning}\n", paint(ERROR, "warning")));
-    }
-    for file in &plan.files {
-        text += &format!("{} {file}\n", if args.dry_run { "would write" } else { "wrote" });
-    }
+    text += &told_files(&plan.warnings, &plan.files, args.dry_run);
     if args.dry_run { output::print(&text) } else { output::say(&text) }
 }

@@ -175,6 +175,32 @@ fn storage_of(share: StorageShare) -> Storage {
     Storage { scheme: share.scheme, tensors: share.tensors, bytes: share.bytes }
 }
 
+/// The files next to a model; none, with a warning, if its tokenizer is not supported.
+fn without_unsupported(
+    companions: Result<Companions, coremill::llm::Error>,
+    warnings: &mut Vec<String>,
+) -> Result<Companions, Failure> {
+    match companions {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            warnings.push(format!("the tokenizer is left out: {error}"));
+            Ok(Vec::new())
+        }
+        companions => companions.map_err(|error| failure(&error)),
+    }
+}
+
+/// Prints the warnings. Returns the lines about the files.
+fn told_files(warnings: &[String], files: &[String], dry_run: bool) -> String {
+    for warning in warnings {
+        output::tell(&format!("{} {warning}\n", output::paint(ERROR, "warning")));
+    }
+    let done = if dry_run { "would write" } else { "wrote" };
+    files.iter().map(|file| format!("{done} {file}\n")).collect()
+}
+
+/// Files next to a model, by name.
+type Companions = Vec<(&'static str, String)>;
+
 /// Maximum context if the option is absent.
 pub(super) const USUAL_CONTEXT: usize = 2048;
 
@@ -215,14 +241,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .weights(args.weights.into())
         .layout(destination.layout);
     let mut warnings = Vec::new();
-    let companions = match model.companions() {
-        Ok(companions) => companions,
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            warnings.push(format!("the tokenizer is left out: {error}"));
-            Vec::new()
-        }
-        Err(error) => return Err(failure(&error)),
-    };
+    let companions = without_unsupported(model.companions(), &mut warnings)?;
     let names = companions.iter().map(|(name, _)| destination.directory.join(name));
     let models = match destination.layout {
         Layout::Chunks => {
@@ -304,12 +323,7 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
     }
     let cache = quantity::bytes(plan.cache_bytes);
     text += &format!("cache: {context} positions, {cache}; prefill of {} tokens\n", plan.prefill);
-    for warning in &plan.warnings {
-        output::tell(&format!("{} {warning}\n", output::paint(ERROR, "warning")));
-    }
-    for file in &plan.files {
-        text += &format!("{} {file}\n", if args.dry_run { "would write" } else { "wrote" });
-    }
+    text += &told_files(&plan.warnings, &plan.files, args.dry_run);
     if let Some(verified) = &plan.verified {
         text += &verified.render();
         if is_float && !plan.losses.is_empty() {
