@@ -143,7 +143,7 @@ fn what_cannot_be_recorded_is_named() {
     assert!(!scratch.path().join("r.zip").exists());
 }
 
-/// The share of `check --plan` is the share of the plan, whatever the model.
+/// `check --plan` computes the share from the plan alone, so the plan must belong to the model.
 #[test]
 fn plans_of_other_models_are_refused() {
     let scratch = Scratch::new();

@@ -111,7 +111,7 @@ fn looked_up(editor: &Editor<'_>, op: &Op) -> Option<TrainedCompression> {
     Some(TrainedCompression { table: table(entries), integers, ..TrainedCompression::default() })
 }
 
-/// `scale · (data − offset)`, where a scale is for a block of the data.
+/// `scale · (data − offset)`; each block of the data has one scale.
 fn dequantized(
     data: &TrainedParameter,
     scale: &TrainedParameter,

@@ -16,7 +16,8 @@ use super::weight::Weight;
 /// floats. Parameters that lose more do not belong to the weight.
 const MAX_LOSS: f64 = 1e-4;
 
-/// Compresses a constant of a function with known parameters. Returns the reason if it stays as it is.
+/// Compresses a constant of a function with known parameters. Returns the reason if the constant is not
+/// compressed.
 pub fn compress_trained(
     draft: &mut AnalyzedFunction,
     value: ValueId,

@@ -53,7 +53,7 @@ pub static ENCODERS: &[EncoderFamily] = &[
 ];
 
 impl EncoderFamily {
-    /// Whether a name in files is that of a family.
+    /// Whether a file's name for its architecture is known.
     pub(crate) fn is_known(name: &str) -> bool {
         let matches =
             |it: &EncoderFamily| it.name == name || it.gguf == name || it.aliases.contains(&name);

@@ -18,7 +18,7 @@ use crate::{error, work};
 #[derive(Serialize)]
 struct Weight<'m> {
     function: &'m str,
-    /// Name of the operation, which may differ from that of the value.
+    /// Name of the operation; it may differ from the value's name.
     name: &'m str,
     value: &'m str,
     dtype: String,
@@ -74,7 +74,7 @@ fn constant(op: &Op) -> Option<(ValueId, &Constant)> {
     is_constant.then(|| Some((*op.outputs.first()?, op.attributes.get("val")?)))?
 }
 
-/// The name that an operation states, or that of its first result.
+/// The name attribute of an operation, or the name of its first result.
 fn name<'f>(function: &'f Function, op: &'f Op) -> &'f str {
     let stated = op.attributes.get("name").and_then(Constant::as_str);
     let first = || op.outputs.first().map_or("", |&value| &function.value(value).name);

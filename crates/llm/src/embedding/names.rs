@@ -20,7 +20,7 @@ const OUTER: [(&str, &str); 9] = [
     ("token_embd_norm", "norm"),
 ];
 
-/// Tensors in layers, without their endings: those of BERT, DistilBERT, Nomic's two forms, and GGUF.
+/// Tensors of a layer, without their endings, in BERT, DistilBERT, Nomic's two forms, and GGUF.
 const PARTS: [(&str, &str); 40] = [
     ("attention.self.query", "query"),
     ("attention.self.key", "key"),

@@ -89,7 +89,7 @@ impl BertForms {
     }
 }
 
-/// Each character in lower case, whatever its neighbours are.
+/// Converts each character to lower case without regard to its neighbors.
 pub(super) fn lowercase(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }

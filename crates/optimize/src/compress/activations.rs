@@ -34,7 +34,7 @@ pub struct ActivationRule {
     pub op: Option<String>,
     /// Name of an operation's result; all if `None`.
     pub name: Option<String>,
-    /// `int8` or `uint8`; `None` leaves the operations as they are.
+    /// `int8` or `uint8`; `None` does not quantize the operations.
     pub dtype: Option<String>,
     /// Whether zero points are 0, or the center of the range for `uint8`.
     pub symmetric: bool,
@@ -215,7 +215,7 @@ fn observed(
     Ok(ranges)
 }
 
-/// Operands and results of concatenations. Those that share a value form one group.
+/// Groups of values that concatenations join: operands and results, merged if they have a value in common.
 fn concatenated(editor: &Editor<'_>) -> Vec<Vec<ValueId>> {
     let mut groups: Vec<Vec<ValueId>> = Vec::new();
     for id in editor.ops() {

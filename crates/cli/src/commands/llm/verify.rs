@@ -20,8 +20,8 @@ const LISTED: usize = 5;
 
 #[derive(clap::Args)]
 pub(super) struct VerifyArgs {
-    /// Run the written model on a text, or on the text in a file, and compare its predictions with those of the source
-    /// weights in fp32
+    /// Run the written model on a text, or on the text in a file, and compare its predictions with the source
+    /// weights' predictions in fp32
     #[arg(long, value_name = "TEXT", conflicts_with = "dry_run")]
     verify: Option<String>,
     /// Maximum mean divergence from the source in nats [default: 0.001, with `int8` 0.05, with `int4` 0.5]
