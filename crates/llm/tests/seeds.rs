@@ -1,0 +1,21 @@
+//! Runs the checks of the fuzz targets on the seeds in the repository, including every input that ever failed them.
+
+#[path = "../../../fuzz/src/language.rs"]
+mod language;
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
+
+#[test]
+fn gguf() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "gguf", language::gguf);
+}
+
+#[test]
+fn tokenizers() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "tokenizer", language::tokenizer);
+}
+
+#[test]
+fn templates() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "template", language::template);
+}
