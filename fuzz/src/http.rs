@@ -4,7 +4,7 @@
 use std::io::Read;
 
 use coremill_llm::GenerationSettings;
-use coremill_serve::api::Request;
+use coremill_serve::api::{EmbeddingsRequest, Request};
 use coremill_serve::http::{Head, Limits, RequestError, RequestReader};
 
 /// Reads few bytes at a time.
@@ -51,6 +51,10 @@ pub(crate) fn requests(data: &[u8]) {
         assert_eq!(whole, parts);
     }
     for body in whole.iter().map(|(_, body)| &body[..]).chain([data]) {
+        match EmbeddingsRequest::parse(body, 8) {
+            Ok(request) => assert!((1..=2048).contains(&request.inputs.len())),
+            Err(error) => assert!(error.to_json()["error"]["message"].is_string()),
+        }
         for is_chat in [true, false] {
             match Request::parse(body, is_chat, &GenerationSettings::default(), 0) {
                 Ok(request) => {

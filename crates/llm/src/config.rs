@@ -392,7 +392,7 @@ impl Family {
 fn unsupported(name: &str) -> Error {
     if EncoderFamily::is_known(name) {
         let message = format!("`{name}` is a family of embedding models, which generate no text");
-        return Error::new(ErrorKind::Unsupported, message);
+        return Error::new(ErrorKind::Unsupported, message).with_hint("open it as an `Embedder`");
     }
     let message = format!("model family `{name}` is not supported; expected {}", Family::names());
     Error::new(ErrorKind::Unsupported, message)

@@ -1,82 +1,22 @@
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
-use coremill_llm::{ChatTemplate, FinishReason, Generation, GenerationSettings, Tokenizer};
-use serde_json::{Value, json};
+use coremill_llm::Generation;
+use serde_json::json;
 
 use crate::api::{ApiError, Prompt, Reply, Request, Usage, model_list, model_object};
-use crate::http::{CONTINUE, EventStream, Head, Limits, RequestError, RequestReader, Response};
-use crate::queue::{Event, Job, Queue};
-use crate::stream::{TimedStream, is_closed, linger};
+use crate::embeddings::embed;
+use crate::http::{CONTINUE, EventStream, Head, RequestError, RequestReader, Response};
+use crate::queue::{Event, Task};
+use crate::service::{Answer, Events, Service, now};
+use crate::stream::{TimedStream, linger};
 
-/// Time between looks at a client that waits for text.
-const POLL: Duration = Duration::from_millis(100);
-
-/// Times that a client may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// Until the first byte of a request.
-    pub(crate) idle: Duration,
-    /// From there until the end of the headers.
-    pub(crate) head: Duration,
-    /// From there until the end of the body.
-    pub(crate) body: Duration,
-    /// To accept a response, or a part of a stream.
-    pub(crate) write: Duration,
-}
-
-/// State that connections share.
-pub(crate) struct Service {
-    pub(crate) name: String,
-    pub(crate) tokenizer: Tokenizer,
-    pub(crate) template: Option<ChatTemplate>,
-    pub(crate) settings: GenerationSettings,
-    pub(crate) context: usize,
-    pub(crate) vocabulary: usize,
-    pub(crate) queue: Queue,
-    pub(crate) limits: Limits,
-    pub(crate) times: Times,
-    pub(crate) is_stopping: AtomicBool,
-    /// Seconds since 1970 at which the server started.
-    pub(crate) created: u64,
-    /// Number of requests so far.
-    pub(crate) count: AtomicU64,
-    /// Held while a request is parsed and tokenized, so that many large requests do not take memory at the same time.
-    pub(crate) preparing: Mutex<()>,
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
-
-/// Answer to a request.
-enum Answer {
-    Json(u16, Value),
-    Error(ApiError, Vec<(&'static str, String)>),
-    /// The stream is written. It may have ended with the connection.
-    Written {
-        keep_alive: bool,
-    },
-    /// The client is gone.
-    Gone,
-}
-
-impl From<ApiError> for Answer {
-    fn from(error: ApiError) -> Answer {
-        Answer::Error(error, Vec::new())
-    }
-}
-
-impl From<io::Error> for Answer {
-    fn from(_: io::Error) -> Answer {
-        Answer::Gone
-    }
-}
+/// Paths of requests for the model.
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+const EMBEDDINGS: &str = "/v1/embeddings";
 
 /// Answers the requests of a client until one of them ends the connection.
 pub(crate) fn answer_all(stream: &TcpStream, service: &Service) {
@@ -102,12 +42,11 @@ pub(crate) fn answer_all(stream: &TcpStream, service: &Service) {
         };
         let (status, body, headers) = match answer {
             Answer::Json(status, body) => (status, body, Vec::new()),
-            Answer::Error(error, headers) => (error.status, error.to_json(), headers),
+            Answer::Error(error, headers) => (error.status, error.to_json().to_string(), headers),
             Answer::Written { keep_alive: true } if keep_alive => continue,
             Answer::Written { .. } => return linger(stream),
             Answer::Gone => return,
         };
-        let body = body.to_string();
         let keep_alive = keep_alive && !service.is_stopping.load(Ordering::Relaxed);
         let response = Response { status, body: &body, headers: &headers, keep_alive };
         let written = TimedStream::new(stream, times.write).write_all(&response.to_bytes());
@@ -149,16 +88,15 @@ fn check_host(head: &Head) -> Result<(), RequestError> {
 fn answer(stream: &TcpStream, service: &Service, head: &Head, body: &[u8]) -> Answer {
     let Service { name, created, .. } = service;
     let path = head.path.as_str();
-    let (allowed, is_chat) = match path {
-        "/v1/chat/completions" => ("POST", true),
-        "/v1/completions" => ("POST", false),
-        _ => ("GET", false),
+    let allowed = match path {
+        CHAT | COMPLETIONS | EMBEDDINGS => "POST",
+        _ => "GET",
     };
     let model = path.strip_prefix("/v1/models/");
     let is_known = allowed == "POST" || matches!(path, "/health" | "/v1/models") || model.is_some();
     if !is_known {
         let message = format!(
-            "no resource `{path}`; expected `/v1/chat/completions`, `/v1/completions`, `/v1/models` or `/health`"
+            "no resource `{path}`; expected `{CHAT}`, `{COMPLETIONS}`, `{EMBEDDINGS}`, `/v1/models` or `/health`"
         );
         return ApiError::new(404, message).into();
     }
@@ -167,9 +105,11 @@ fn answer(stream: &TcpStream, service: &Service, head: &Head, body: &[u8]) -> An
         return Answer::Error(ApiError::new(405, message), vec![("Allow", allowed.to_owned())]);
     }
     match (path, model) {
-        ("/health", _) => Answer::Json(200, json!({ "status": "ok" })),
-        ("/v1/models", _) => Answer::Json(200, model_list(name, *created)),
-        (_, Some(model)) if model == name => Answer::Json(200, model_object(name, *created)),
+        ("/health", _) => Answer::Json(200, json!({ "status": "ok" }).to_string()),
+        ("/v1/models", _) => Answer::Json(200, model_list(name, *created).to_string()),
+        (_, Some(model)) if model == name => {
+            Answer::Json(200, model_object(name, *created).to_string())
+        }
         (_, Some(model)) => {
             let mut error = ApiError::new(404, format!("no model `{model}`; expected `{name}`"));
             error.code = Some("model_not_found");
@@ -179,17 +119,25 @@ fn answer(stream: &TcpStream, service: &Service, head: &Head, body: &[u8]) -> An
         _ if head.content_type.as_deref() != Some("application/json") => {
             ApiError::new(415, "the header `content-type` must be `application/json`").into()
         }
-        _ => text(stream, service, head, body, is_chat).unwrap_or_else(|answer| answer),
+        _ => {
+            let answered = match (path, service.width) {
+                (EMBEDDINGS, Some(width)) => embed(stream, service, body, width),
+                (EMBEDDINGS, None) => Err(other_kind(&format!(
+                    "`{name}` generates text and has no embeddings; use `{CHAT}` or `{COMPLETIONS}`"
+                ))),
+                (_, Some(_)) => Err(other_kind(&format!(
+                    "`{name}` is an embedding model, which generates no text; use `{EMBEDDINGS}`"
+                ))),
+                (_, None) => text(stream, service, head, body, path == CHAT),
+            };
+            answered.unwrap_or_else(|answer| answer)
+        }
     }
 }
 
-/// Cancels a job when its connection has ended.
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+/// Refusal of a request for another kind of model.
+fn other_kind(message: &str) -> Answer {
+    ApiError::invalid(Some("model"), message).into()
 }
 
 fn text(
@@ -204,12 +152,8 @@ fn text(
     let mut options = request.options(ids.len(), service.context, &service.settings.eos)?;
     let cancel = Arc::new(AtomicBool::new(false));
     options.cancel = Some(cancel.clone());
-    let _cancel = CancelOnDrop(cancel);
-    let (sender, events) = mpsc::channel();
-    if let Err(seconds) = service.queue.push(Job { prompt: ids, options, events: sender }) {
-        let error = ApiError::new(429, "too many requests are waiting; try again later");
-        return Err(Answer::Error(error, vec![("Retry-After", seconds.to_string())]));
-    }
+    let task = Task::Generate { prompt: ids, options };
+    let events = Events::of_job(stream, service, task, cancel)?;
     let kind = if is_chat { "chatcmpl" } else { "cmpl" };
     let reply = Reply {
         id: format!("{kind}-{:x}-{count}", service.created),
@@ -217,7 +161,6 @@ fn text(
         model: service.name.clone(),
         is_chat,
     };
-    let events = Events { events, stream, service };
     match request.stream {
         true => events.send_all(head, &reply, request.include_usage),
         false => events.collect(&reply),
@@ -258,13 +201,6 @@ fn prepare(
     Ok((request, ids))
 }
 
-/// Events of a job, for a client.
-struct Events<'s> {
-    events: Receiver<Event>,
-    stream: &'s TcpStream,
-    service: &'s Service,
-}
-
 fn usage(generation: &Generation) -> Usage {
     Usage {
         prompt: generation.prompt_tokens,
@@ -274,36 +210,13 @@ fn usage(generation: &Generation) -> Usage {
 }
 
 impl Events<'_> {
-    /// Waits for the next event as long as the client does.
-    fn next(&self) -> Result<Event, Answer> {
-        loop {
-            match self.events.recv_timeout(POLL) {
-                Ok(Event::Failed(message)) => return Err(ApiError::new(500, message).into()),
-                Ok(Event::Done(generation)) if generation.reason == FinishReason::Cancelled => {
-                    return Err(ApiError::new(503, "the server is stopping").into());
-                }
-                Ok(event) => return Ok(event),
-                Err(_) if self.service.is_stopping.load(Ordering::Relaxed) => {
-                    return Err(ApiError::new(503, "the server is stopping").into());
-                }
-                Err(RecvTimeoutError::Timeout) if is_closed(self.stream) => {
-                    return Err(Answer::Gone);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(ApiError::new(500, "the request was dropped").into());
-                }
-            }
-        }
-    }
-
     /// The whole text.
     fn collect(&self, reply: &Reply) -> Result<Answer, Answer> {
         loop {
             if let Event::Done(generation) = self.next()? {
                 let reason = generation.reason.name();
                 let body = reply.whole(&generation.text, reason, usage(&generation));
-                return Ok(Answer::Json(200, body));
+                return Ok(Answer::Json(200, body.to_string()));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! HTTP server for a language model with OpenAI's interface: `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
+//! HTTP server for a language model with OpenAI's interface: `/v1/chat/completions`, `/v1/completions` and `/v1/models`, or
+//! for an embedding model, which has `/v1/embeddings`.
 //!
 //! ```no_run
 //! use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +18,7 @@
 //! ```
 //!
 //! One thread runs the model, and each connection has a thread. A connection reads a request, puts it into a bounded queue, and
-//! writes the generated text as it comes. The model never waits for a client.
+//! writes the generated text as it comes, or the embeddings. The model never waits for a client.
 //!
 //! | module | holds |
 //! |---|---|
@@ -25,15 +26,18 @@
 //! | [`api`] | bodies of requests and responses |
 //! | `queue` | waiting requests, and the thread that runs the model |
 //! | `stream` | sockets with deadlines |
-//! | `connection` | the requests of a client |
+//! | `service` | state that connections share, and the events of a job |
+//! | `connection`, `embeddings` | the requests of a client |
 //! | `server` | [`Server`]: accepts connections, and ends them |
 
 pub mod api;
 mod connection;
+mod embeddings;
 pub mod http;
 mod queue;
 mod server;
+mod service;
 mod stream;
 
-pub use queue::Model;
+pub use queue::{Model, Runner};
 pub use server::{Server, ServerOptions, Stopper};

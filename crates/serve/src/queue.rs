@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use coremill_llm::{
-    ChatTemplate, GenerateOptions, Generation, GenerationSettings, Generator, Tokenizer,
+    ChatTemplate, Embedder, FinishReason, GenerateOptions, Generation, GenerationSettings,
+    Generator, Tokenizer,
 };
 
 /// A model with what belongs to it.
@@ -15,34 +16,86 @@ pub struct Model {
     /// The name in responses.
     pub name: String,
     /// The tokenizer.
-    pub tokenizer: Tokenizer,
+    pub tokenizer: Arc<Tokenizer>,
     /// The chat template; without one, requests for chat are refused.
     pub template: Option<ChatTemplate>,
     /// Tokens that end a text, and defaults of sampling.
     pub settings: GenerationSettings,
-    /// The model.
-    pub generator: Generator,
+    /// The model on its device.
+    pub runner: Runner,
+}
+
+/// A model on its device.
+#[non_exhaustive]
+pub enum Runner {
+    /// It generates text.
+    Generator(Generator),
+    /// It turns texts into vectors.
+    Embedder(Embedder),
 }
 
 impl Model {
-    /// A model without a chat template, and with default settings.
+    /// A model that generates text, without a chat template and with default settings.
     pub fn new(name: impl Into<String>, tokenizer: Tokenizer, generator: Generator) -> Model {
+        Model::with_runner(name.into(), Arc::new(tokenizer), Runner::Generator(generator))
+    }
+
+    /// An embedding model.
+    pub fn embedding(name: impl Into<String>, embedder: Embedder) -> Model {
+        let tokenizer = embedder.shared_tokenizer();
+        Model::with_runner(name.into(), tokenizer, Runner::Embedder(embedder))
+    }
+
+    fn with_runner(name: String, tokenizer: Arc<Tokenizer>, runner: Runner) -> Model {
         let settings = GenerationSettings::default();
-        Model { name: name.into(), tokenizer, template: None, settings, generator }
+        Model { name, tokenizer, template: None, settings, runner }
     }
 }
 
-/// A text to generate.
+impl Runner {
+    /// Most tokens of a text.
+    pub(crate) fn context(&self) -> usize {
+        match self {
+            Runner::Generator(generator) => generator.context(),
+            Runner::Embedder(embedder) => embedder.context(),
+        }
+    }
+
+    /// Number of tokens that texts consist of.
+    pub(crate) fn vocabulary(&self) -> usize {
+        match self {
+            Runner::Generator(generator) => generator.vocabulary(),
+            Runner::Embedder(embedder) => embedder.tokenizer().len(),
+        }
+    }
+
+    /// Elements of an embedding; `None` for models that generate text.
+    pub(crate) fn width(&self) -> Option<usize> {
+        match self {
+            Runner::Generator(_) => None,
+            Runner::Embedder(embedder) => Some(embedder.width()),
+        }
+    }
+}
+
+/// Work for the model.
 pub(crate) struct Job {
-    pub(crate) prompt: Vec<u32>,
-    /// Their `cancel` is set, and is true once the client is gone.
-    pub(crate) options: GenerateOptions,
+    pub(crate) task: Task,
+    /// Is true once the client is gone.
+    pub(crate) cancel: Arc<AtomicBool>,
     pub(crate) events: Sender<Event>,
+}
+
+pub(crate) enum Task {
+    /// A text to generate. The options have the job's `cancel`.
+    Generate { prompt: Vec<u32>, options: GenerateOptions },
+    /// Texts to embed.
+    Embed(Vec<Vec<u32>>),
 }
 
 impl Job {
     fn is_cancelled(&self) -> bool {
-        self.options.cancel.as_ref().is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+        self.cancel.load(Ordering::Relaxed)
     }
 }
 
@@ -51,6 +104,8 @@ pub(crate) enum Event {
     /// More of the text.
     Text(String),
     Done(Generation),
+    Embedded(Vec<Vec<f32>>),
+    Cancelled,
     Failed(String),
 }
 
@@ -106,7 +161,7 @@ impl Queue {
                 if job.is_cancelled() {
                     continue;
                 }
-                state.running = job.options.cancel.clone();
+                state.running = Some(job.cancel.clone());
                 return Some(job);
             }
             state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -130,26 +185,52 @@ impl Queue {
         self.ready.notify_all();
     }
 
-    /// Generates the texts of jobs until the queue is closed.
-    pub(crate) fn work(&self, tokenizer: &Tokenizer, generator: &mut Generator) {
+    /// Does the jobs until the queue is closed.
+    pub(crate) fn work(&self, tokenizer: &Tokenizer, runner: &mut Runner) {
         while let Some(job) = self.pop() {
             let start = Instant::now();
-            let Job { prompt, options, events } = job;
-            let mut show = |text: &str| events.send(Event::Text(text.to_owned())).is_ok();
-            let generated = catch_unwind(AssertUnwindSafe(|| {
-                generator.generate(tokenizer, &prompt, &options, &mut show)
-            }));
-            let event = match generated {
-                Ok(Ok(generation)) => Event::Done(generation),
+            let done = catch_unwind(AssertUnwindSafe(|| runner.run(tokenizer, &job)));
+            let event = match done {
+                Ok(Ok(event)) => event,
                 Ok(Err(error)) => Event::Failed(error.to_string()),
                 Err(_) => {
-                    generator.reset();
+                    if let Runner::Generator(generator) = runner {
+                        generator.reset();
+                    }
                     Event::Failed("the model failed".to_owned())
                 }
             };
             // A client that is gone receives nothing.
-            let _ = events.send(event);
+            let _ = job.events.send(event);
             self.finish(start);
+        }
+    }
+}
+
+impl Runner {
+    /// Does a job. Returns its last event.
+    fn run(&mut self, tokenizer: &Tokenizer, job: &Job) -> coremill_llm::Result<Event> {
+        match (self, &job.task) {
+            (Runner::Generator(generator), Task::Generate { prompt, options }) => {
+                let mut show = |text: &str| job.events.send(Event::Text(text.to_owned())).is_ok();
+                let generation = generator.generate(tokenizer, prompt, options, &mut show)?;
+                Ok(match generation.reason {
+                    FinishReason::Cancelled => Event::Cancelled,
+                    _ => Event::Done(generation),
+                })
+            }
+            (Runner::Embedder(embedder), Task::Embed(texts)) => {
+                let mut embeddings = Vec::with_capacity(texts.len());
+                for ids in texts {
+                    if job.is_cancelled() {
+                        return Ok(Event::Cancelled);
+                    }
+                    embeddings.push(embedder.embed(ids)?);
+                }
+                Ok(Event::Embedded(embeddings))
+            }
+            // Connections refuse such requests.
+            _ => Ok(Event::Failed("the model has no such task".to_owned())),
         }
     }
 }
@@ -162,9 +243,8 @@ mod tests {
 
     fn job() -> (Job, Arc<AtomicBool>) {
         let cancel = Arc::new(AtomicBool::new(false));
-        let mut options = GenerateOptions::default();
-        options.cancel = Some(cancel.clone());
-        (Job { prompt: vec![1], options, events: channel().0 }, cancel)
+        let task = Task::Embed(vec![vec![1]]);
+        (Job { task, cancel: cancel.clone(), events: channel().0 }, cancel)
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coremill_llm::Generator;
-
 use crate::api::ApiError;
-use crate::connection::{Service, Times, answer_all, now};
+use crate::connection::answer_all;
 use crate::http::{Limits, Response};
-use crate::queue::{Model, Queue};
+use crate::queue::{Model, Queue, Runner};
+use crate::service::{Service, Times, now};
 
 /// Options of a server.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +57,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     service: Service,
-    generator: Generator,
+    runner: Runner,
     connections: Arc<Connections>,
 }
 
@@ -87,7 +86,7 @@ impl Server {
         }
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        let Model { name, tokenizer, template, settings, generator } = model;
+        let Model { name, tokenizer, template, settings, runner } = model;
         let times = Times {
             idle: options.idle_time,
             head: options.head_time,
@@ -99,8 +98,9 @@ impl Server {
             tokenizer,
             template,
             settings,
-            context: generator.context(),
-            vocabulary: generator.vocabulary(),
+            context: runner.context(),
+            vocabulary: runner.vocabulary(),
+            width: runner.width(),
             queue: Queue::new(options.queue),
             limits: options.limits,
             times,
@@ -110,7 +110,7 @@ impl Server {
             preparing: Mutex::default(),
         };
         let connections = Connections { most: options.connections, ..Connections::default() };
-        Ok(Server { listener, address, service, generator, connections: Arc::new(connections) })
+        Ok(Server { listener, address, service, runner, connections: Arc::new(connections) })
     }
 
     /// The address, with the port that was selected.
@@ -125,10 +125,10 @@ impl Server {
 
     /// Answers requests until the server is stopped, and all of its threads have ended.
     pub fn run(self) {
-        let Server { listener, service, mut generator, connections, .. } = self;
+        let Server { listener, service, mut runner, connections, .. } = self;
         let (service, connections) = (&service, &*connections);
         thread::scope(|scope| {
-            scope.spawn(|| service.queue.work(&service.tokenizer, &mut generator));
+            scope.spawn(|| service.queue.work(&service.tokenizer, &mut runner));
             loop {
                 let accepted = listener.accept();
                 if connections.is_stopping.load(Ordering::Relaxed) {

@@ -1,8 +1,8 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use coremill::llm::{
-    BuildOptions, Bundle, GenerateOptions, Generator, Message, Sampling, Tokenizer,
+    BuildOptions, Bundle, EmbeddingModel, GenerateOptions, Generator, Message, Sampling, Tokenizer,
 };
 use serde::Serialize;
 
@@ -73,13 +73,33 @@ pub(crate) struct Args {
 pub(super) struct GeneratorArgs {
     /// Positions of the cache, for files of weights [default: the model's longest sequence, at most 2048]
     #[arg(long, value_name = "N")]
-    context: Option<usize>,
+    pub(super) context: Option<usize>,
     /// The device that computes
     #[arg(long, value_enum, default_value_t = DeviceArg::Host)]
-    device: DeviceArg,
+    pub(super) device: DeviceArg,
     /// Threads of the host; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
-    threads: usize,
+    pub(super) threads: usize,
+}
+
+/// Opens a model that generates text.
+pub(super) fn open_bundle(path: &Path) -> Result<Bundle, Failure> {
+    let hint = Some("`coremill embed` computes the embeddings of texts");
+    let opened = Bundle::open(path);
+    // Files of weights are read once if they generate text.
+    if opened.as_ref().is_ok_and(|bundle| bundle.weights().is_some())
+        || !EmbeddingModel::is_at(path)
+    {
+        return opened.map_err(|error| super::failure(&error));
+    }
+    Err(match opened {
+        Err(error) => super::failure(&error),
+        Ok(_) => {
+            let path = path.display();
+            Failure::user(format_args!("{path} is an embedding model, which generates no text"))
+        }
+    }
+    .hint(hint))
 }
 
 impl GeneratorArgs {
@@ -140,7 +160,7 @@ fn prompt_ids(args: &Args, bundle: &Bundle, tokenizer: &Tokenizer) -> Result<Vec
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    let bundle = Bundle::open(&args.model).map_err(|error| super::failure(&error))?;
+    let bundle = open_bundle(&args.model)?;
     let tokenizer = bundle.tokenizer().map_err(|error| super::failure(&error))?;
     let settings = bundle.generation_settings().map_err(|error| super::failure(&error))?;
     let prompt = prompt_ids(args, &bundle, &tokenizer)?;

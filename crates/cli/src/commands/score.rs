@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use coremill::llm::{Bundle, Generator, Score, score};
 use serde::Serialize;
 
-use super::generate::build_options;
+use super::generate::{build_options, open_bundle};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 
@@ -72,8 +72,7 @@ fn load(args: &Args, bundle: &Bundle) -> Result<Generator, Failure> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    let open = |path| Bundle::open(path).map_err(|error| super::failure(&error));
-    let bundle = open(&args.model)?;
+    let bundle = open_bundle(&args.model)?;
     let tokenizer = bundle.tokenizer().map_err(|error| super::failure(&error))?;
     let text = std::fs::read_to_string(&args.text).map_err(|error| {
         Failure::user(format_args!("cannot read {}: {error}", args.text.display()))
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut ids = tokenizer.encode(&text, true).map_err(|error| super::failure(&error))?;
     ids.truncate(args.tokens);
     let mut model = load(args, &bundle)?;
-    let reference = args.against.as_ref().map(open).transpose()?;
+    let reference = args.against.as_deref().map(open_bundle).transpose()?;
     let mut reference = reference.as_ref().map(|bundle| load(args, bundle)).transpose()?;
     let total = ids.len();
     let mut watch = |count: usize| progress.stage(format!("{count} of {total} tokens"));

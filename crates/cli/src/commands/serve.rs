@@ -1,7 +1,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use coremill::llm::Bundle;
+use coremill::llm::{Bundle, Embedder, EmbeddingModel, EmbeddingOptions, Length};
 use coremill_serve::{Model, Server, ServerOptions};
 
 use super::generate::GeneratorArgs;
@@ -12,10 +12,10 @@ use crate::progress::Progress;
 ///
 /// The server listens on the loopback address only. It answers `/v1/chat/completions`, `/v1/completions` and `/v1/models`, also in
 /// streams, one request after another, and keeps the cache of the text that a request has in common with the one before.
-/// Ctrl-C ends it.
+/// With an embedding model it answers `/v1/embeddings`. Ctrl-C ends it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill serve smollm2\n  coremill serve SmolLM2-135M-Instruct.Q4_1.gguf --port 9000\n  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\\n      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'"
+    after_help = "Examples:\n  coremill serve smollm2\n  coremill serve SmolLM2-135M-Instruct.Q4_1.gguf --port 9000\n  coremill serve all-MiniLM-L6-v2\n  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\\n      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'"
 )]
 pub(crate) struct Args {
     /// A directory or a package that `coremill llm` wrote, a `.gguf`, or a folder with `config.json` and safetensors
@@ -41,15 +41,33 @@ fn name_of(path: &Path) -> String {
     name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
+/// The model, which generates text or computes embeddings.
+fn load(args: &Args) -> Result<Model, Failure> {
+    let failure = |error: coremill::llm::Error| super::failure(&error);
+    let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
+    let opened = Bundle::open(&args.model);
+    let has_weights = opened.as_ref().is_ok_and(|bundle| bundle.weights().is_some());
+    if !has_weights && EmbeddingModel::is_at(&args.model) {
+        let GeneratorArgs { context, device, threads } = args.generator;
+        let mut options = EmbeddingOptions::default();
+        options.length = context.map(Length::UpTo);
+        let opened = Embedder::open(&args.model, device.into(), threads, &options);
+        let mut embedder = opened.map_err(failure)?;
+        embedder.prepare().map_err(failure)?;
+        return Ok(Model::embedding(name, embedder));
+    }
+    let bundle = opened.map_err(failure)?;
+    let tokenizer = bundle.tokenizer().map_err(failure)?;
+    let generator = args.generator.load(&bundle)?;
+    let mut model = Model::new(name, tokenizer, generator);
+    model.template = bundle.chat_template().map_err(failure)?;
+    model.settings = bundle.generation_settings().map_err(failure)?;
+    Ok(model)
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    let bundle = Bundle::open(&args.model).map_err(|error| super::failure(&error))?;
-    let tokenizer = bundle.tokenizer().map_err(|error| super::failure(&error))?;
-    let generator = args.generator.load(&bundle)?;
-    let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
-    let mut model = Model::new(name, tokenizer, generator);
-    model.template = bundle.chat_template().map_err(|error| super::failure(&error))?;
-    model.settings = bundle.generation_settings().map_err(|error| super::failure(&error))?;
+    let model = load(args)?;
     let mut options = ServerOptions::default();
     options.queue = args.queue;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));

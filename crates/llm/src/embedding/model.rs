@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use coremill_graph::{
     ArrayView, CompileOptions, Device, Executable, FeatureSpec, Gguf, Graph, Input, MetadataValue,
@@ -319,7 +320,7 @@ fn length_of(input: &FeatureSpec) -> Result<Length> {
 /// An embedding model that runs, with its tokenizer.
 pub struct Embedder {
     executable: Executable,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     length: Length,
     vocabulary: usize,
     width: usize,
@@ -367,7 +368,7 @@ impl Embedder {
         };
         let length = length_of(input)?;
         let vocabulary = tokenizer.len();
-        Ok(Embedder { executable, tokenizer, length, vocabulary, width })
+        Ok(Embedder { executable, tokenizer: Arc::new(tokenizer), length, vocabulary, width })
     }
 
     /// Most tokens of a text.
@@ -383,6 +384,16 @@ impl Embedder {
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// The tokenizer, to use it while the model runs.
+    pub fn shared_tokenizer(&self) -> Arc<Tokenizer> {
+        self.tokenizer.clone()
+    }
+
+    /// Compiles and plans the model before the first text.
+    pub fn prepare(&mut self) -> Result<()> {
+        Ok(self.executable.prepare()?)
     }
 
     /// The tokens of a text. Those after the most tokens are left out.

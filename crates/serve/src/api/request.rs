@@ -122,7 +122,7 @@ impl Request {
     }
 }
 
-fn wrong(field: &str, expected: &str, found: &Scalar) -> ApiError {
+pub(super) fn wrong(field: &str, expected: &str, found: &Scalar) -> ApiError {
     ApiError::invalid(Some(field), format!("`{field}` must be {expected}, got {found}"))
 }
 
@@ -139,7 +139,7 @@ fn number(field: &str, value: &Scalar, least: f64, most: f64) -> Result<Option<f
     }
 }
 
-fn count(field: &str, value: &Scalar) -> Result<Option<usize>> {
+pub(super) fn count(field: &str, value: &Scalar) -> Result<Option<usize>> {
     let number = match value {
         Scalar::Null => return Ok(None),
         Scalar::Int(number) => usize::try_from(*number).ok(),

@@ -36,6 +36,10 @@ impl Running {
         let mut model = Model::new("tiny", tokenizer, generator(&bundle));
         model.template = bundle.chat_template().expect("sound");
         model.settings = bundle.generation_settings().expect("sound");
+        Running::of_model(model, change)
+    }
+
+    pub(crate) fn of_model(model: Model, change: impl FnOnce(&mut ServerOptions)) -> Running {
         let mut options = ServerOptions::default();
         change(&mut options);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
