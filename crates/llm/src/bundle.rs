@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use coremill_graph::{Device, Session};
 
+use crate::anemll::META;
 use crate::chat::ChatTemplate;
 use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ enum Form {
         model: PathBuf,
         directory: PathBuf,
     },
-    /// A directory with the models of [`Layout::Chunks`](crate::Layout::Chunks).
+    /// A directory with the models of [`Layout::Chunks`](crate::Layout::Chunks) or of a bundle of ANEMLL.
     Chunks(PathBuf),
 }
 
@@ -48,14 +49,14 @@ pub(crate) fn converted(path: &Path) -> Option<(PathBuf, PathBuf)> {
 }
 
 impl Bundle {
-    /// Opens a GGUF file, a folder of transformers, a converted model, or the directory that `coremill llm` wrote.
+    /// Opens a GGUF file, a folder of transformers, a converted model, the directory of one, or a bundle of ANEMLL.
     pub fn open(path: impl AsRef<Path>) -> Result<Bundle> {
         let path = path.as_ref();
         if !path.exists() {
             let message = format!("{}: no such file or directory", path.display());
             return Err(Error::new(ErrorKind::File, message));
         }
-        if path.join(MANIFEST).is_file() {
+        if path.join(MANIFEST).is_file() || path.join(META).is_file() {
             return Ok(Bundle { form: Form::Chunks(path.to_owned()) });
         }
         if let Some((model, directory)) = converted(path) {
@@ -115,10 +116,19 @@ impl Bundle {
         options: &BuildOptions,
     ) -> Result<Generator> {
         let session = Session::new(device).threads(threads);
-        Generator::new(match &self.form {
-            Form::Weights(model) => model.compile(device, threads, options)?,
-            Form::Converted { model, .. } => session.open(model)?,
-            Form::Chunks(directory) => return Generator::of_chunks(directory, &session),
+        match &self.form {
+            Form::Weights(model) => Generator::new(model.compile(device, threads, options)?),
+            Form::Converted { model, .. } => Generator::new(session.open(model)?),
+            Form::Chunks(directory) => Generator::of_chunks(directory, &session),
+        }
+    }
+
+    /// Loads a converted model in a session; `None` for files of weights.
+    pub(crate) fn converted_generator(&self, session: &Session) -> Result<Option<Generator>> {
+        Ok(match &self.form {
+            Form::Weights(_) => None,
+            Form::Converted { model, .. } => Some(Generator::new(session.open(model)?)?),
+            Form::Chunks(directory) => Some(Generator::of_chunks(directory, session)?),
         })
     }
 }

@@ -14,8 +14,8 @@ use crate::decoder::{
     FunctionOptions, Interface, build_chunk, build_embeddings, build_head, local_inputs,
 };
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::files::{save_model, write_text};
-use crate::model::{BuildOptions, DECODE, LanguageModel, PREFILL, SavedModel, Weights};
+use crate::files::{check_own, save_model, write_text};
+use crate::model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel, Weights};
 
 /// Name of the file that lists the models.
 pub(crate) const MANIFEST: &str = "coremill.json";
@@ -43,9 +43,19 @@ fn split(layers: usize, count: usize) -> Vec<Range<usize>> {
     (0..count).map(|part| cut(part)..cut(part + 1)).collect()
 }
 
+/// Refuses weights that the Neural Engine cannot read.
+pub(crate) fn refuse_block_scales(weights: Weights) -> Result<()> {
+    if weights != Weights::Int4 {
+        return Ok(());
+    }
+    let message = "the Neural Engine has no scales for blocks of weights, as `int4` has";
+    let error = Error::new(ErrorKind::Argument, message);
+    Err(error.with_hint("choose `int8`, or palettize the models afterwards"))
+}
+
 impl LanguageModel {
     /// The layers of each chunk.
-    fn chunk_layers(&self, options: &BuildOptions) -> Result<Vec<Range<usize>>> {
+    pub(crate) fn chunk_layers(&self, options: &BuildOptions) -> Result<Vec<Range<usize>>> {
         let layers = self.config().layers;
         let count = match options.chunks {
             Some(count) if count == 0 || count > layers => {
@@ -65,8 +75,11 @@ impl LanguageModel {
         Ok(split(layers, count.max(1)))
     }
 
-    /// Names of the models of [`Layout::Chunks`](crate::Layout::Chunks), and the file that lists them.
+    /// Names of the models of [`Layout::Chunks`] or [`Layout::Anemll`], and the files that list them.
     pub fn chunk_files(&self, options: &BuildOptions) -> Result<Vec<String>> {
+        if options.layout == Layout::Anemll {
+            return self.anemll_files(options);
+        }
         let chunks = self.chunk_layers(options)?;
         let names = (0..chunks.len()).map(chunk_name);
         let all = [EMBEDDINGS.to_owned()].into_iter().chain(names);
@@ -83,11 +96,7 @@ impl LanguageModel {
             );
             return Err(Error::new(ErrorKind::Argument, message));
         }
-        if weights == Weights::Int4 {
-            let message = "the Neural Engine has no scales for blocks of weights, as `int4` has";
-            let error = Error::new(ErrorKind::Argument, message);
-            return Err(error.with_hint("choose `int8`, or palettize the models afterwards"));
-        }
+        refuse_block_scales(weights)?;
         let config = self.config();
         if config.is_recurrent() || config.learned_positions.is_some() {
             let message = format!(
@@ -131,11 +140,7 @@ impl LanguageModel {
     ) -> Result<SavedModel> {
         let manifest = format!("{:#}\n", self.chunk_manifest(options)?);
         let list = directory.join(MANIFEST);
-        if list.is_file() && std::fs::read(&list).ok().as_deref() != Some(manifest.as_bytes()) {
-            let message = format!("{} belongs to another model", list.display());
-            let error = Error::new(ErrorKind::Argument, message);
-            return Err(error.with_hint("write to a directory of its own"));
-        }
+        check_own(&list, &manifest)?;
         let mut saved = SavedModel::default();
         for (name, graphs) in self.chunk_graphs(options)? {
             let path = directory.join(name);

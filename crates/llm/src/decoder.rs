@@ -16,6 +16,11 @@ use crate::mixers::Mixer;
 use crate::packed::{PackedCache, grouped_attention, rotate_by_product};
 use crate::states::{self, CACHE, stored_head};
 
+pub(crate) mod anemll;
+mod swift_transformers;
+
+pub(crate) use swift_transformers::{CAUSAL_MASK, INPUT_IDS, KEY_CACHE};
+
 /// Name of the input for token ids.
 pub const TOKENS: &str = "tokens";
 /// Name of the input for the position of the first token.
@@ -37,6 +42,11 @@ pub enum Interface {
     /// The cache, the mask, and the cosines and sines of the positions are inputs. Outputs are the logits, and the new keys
     /// and values, which the caller stores in the cache.
     Stateless,
+    /// A chunk of ANEMLL's bundles: hidden states, positions and the mask are inputs.
+    Anemll,
+    /// The inputs, outputs and states of swift-transformers: from one token to the context, whose position follows from the length
+    /// of the mask, and the logits of all tokens.
+    SwiftTransformers,
 }
 
 /// A function of a decoder.
@@ -73,7 +83,10 @@ pub fn build(config: &Config, options: &FunctionOptions<'_>) -> Graph {
     let decoder = Decoder { config, options: *options, graph: &graph };
     match options.interface {
         Interface::Stateless => decoder.stateless(),
-        Interface::Block | Interface::Range => graph.output(LOGITS, decoder.logits()),
+        Interface::SwiftTransformers => decoder.swift_transformers(),
+        Interface::Block | Interface::Range | Interface::Anemll => {
+            graph.output(LOGITS, decoder.logits())
+        }
     }
     graph
 }
@@ -136,8 +149,11 @@ fn head_piece(index: usize) -> String {
 
 /// The tensor of which a parameter is a piece, and its rows.
 pub(crate) fn piece_of(config: &Config, name: &str) -> Option<(String, Range<usize>)> {
-    let index = name.strip_prefix("lm_head.piece_")?.strip_suffix(".weight")?.parse().ok()?;
-    let rows = head_pieces(config.vocabulary).nth(index)?;
+    let stem = name.strip_suffix(".weight")?;
+    let rows = match stem.strip_prefix("lm_head.piece_") {
+        Some(index) => head_pieces(config.vocabulary).nth(index.parse().ok()?)?,
+        None => anemll::rows_of(config, stem)?,
+    };
     Some((format!("{}.weight", head_name(config)), rows))
 }
 
@@ -209,10 +225,12 @@ fn count(extent: usize) -> i32 {
 impl<'g> Decoder<'_, 'g> {
     /// Tokens of a call as an extent; −1 if it is dynamic.
     fn length(&self) -> i32 {
-        match self.options.interface {
-            Interface::Range => -1,
-            _ => count(self.options.tokens),
-        }
+        if self.is_ranged() { -1 } else { count(self.options.tokens) }
+    }
+
+    /// Whether the number of tokens is dynamic.
+    fn is_ranged(&self) -> bool {
+        matches!(self.options.interface, Interface::Range | Interface::SwiftTransformers)
     }
 
     fn logits(&self) -> Tensor<'g> {
@@ -237,11 +255,7 @@ impl<'g> Decoder<'_, 'g> {
             }
         };
         let positions = steps + position;
-        let tables = |rotation: &Rotation| {
-            let (frequencies, amplitude) = rotation.frequencies(self.options.context);
-            let (context, style) = (self.options.context, RopeStyle::SplitHalves);
-            RopeTables::of_frequencies(graph, context, &frequencies, amplitude, style).at(positions)
-        };
+        let tables = |rotation: &Rotation| self.tables(rotation, positions);
         let block = SequenceBlock::new().position(position);
         let rows = [1, config.kv_heads, self.options.context, stored_head(config.head)];
         let parts = |mixer: &Mixer| match mixer {
@@ -273,6 +287,15 @@ impl<'g> Decoder<'_, 'g> {
             None if is_range && !all_logits => self.head(x.narrow(1, -1..)),
             None => self.head(x),
         }
+    }
+
+    /// Cosines and sines of positions.
+    fn tables(&self, rotation: &Rotation, positions: Tensor<'g>) -> RopeTables<'g> {
+        let (frequencies, amplitude) = rotation.frequencies(self.options.context);
+        let (context, style) = (self.options.context, RopeStyle::SplitHalves);
+        let tables =
+            RopeTables::of_frequencies(self.graph, context, &frequencies, amplitude, style);
+        tables.at(positions)
     }
 
     /// Builds a function without states, with the inputs and outputs of ExecuTorch's static runners.
@@ -509,18 +532,21 @@ impl<'g> Decoder<'_, 'g> {
         let mut query = heads(query, "q_norm", config.heads);
         let mut key = heads(key, "k_norm", config.kv_heads);
         let value = heads(value, "", config.kv_heads);
+        // Forms for the Neural Engine.
+        let interface = self.options.interface;
+        let is_grouped =
+            matches!(shared.cache, CacheInputs::Packed(_)) || interface == Interface::Anemll;
         let local = shared.local.filter(|_| config.windowed[layer]);
         if let Some(tables) = local.or(shared.global).filter(|_| config.rotated[layer]) {
-            (query, key) = match shared.cache {
-                CacheInputs::Packed(_) => {
-                    (rotate_by_product(query, tables), rotate_by_product(key, tables))
-                }
-                _ => (rotate(query, tables), rotate(key, tables)),
+            (query, key) = match is_grouped {
+                true => (rotate_by_product(query, tables), rotate_by_product(key, tables)),
+                false => (rotate(query, tables), rotate(key, tables)),
             };
         }
         // The heads of states are padded with zeros, which change neither scores nor results.
-        let padding = match shared.cache {
-            CacheInputs::Inputs { .. } => 0,
+        let padding = match (&shared.cache, interface) {
+            (CacheInputs::Inputs { .. }, _)
+            | (_, Interface::SwiftTransformers | Interface::Anemll) => 0,
             _ => stored_head(head) - head,
         };
         let [query, key, value] = [query, key, value].map(|x| match padding {
@@ -532,9 +558,9 @@ impl<'g> Decoder<'_, 'g> {
         if let Some(cap) = config.attention_cap {
             options = options.soft_cap(cap);
         }
-        let attended = match shared.cache {
-            CacheInputs::Packed(_) => grouped_attention(query, keys, values, &options),
-            _ => attention(query, keys, values, &options),
+        let attended = match is_grouped {
+            true => grouped_attention(query, keys, values, &options),
+            false => attention(query, keys, values, &options),
         };
         let attended = if padding == 0 { attended } else { attended.narrow(-1, ..count(head)) };
         let merged = attended.transpose([0, 2, 1, 3]).view([1, length, count(all)]);
@@ -561,6 +587,11 @@ impl<'g> Decoder<'_, 'g> {
                     Some(positions) => cache.mask_of(*positions, window),
                     None => cache.mask(*position, self.options.tokens, window),
                 });
+                let is_swift = self.options.interface == Interface::SwiftTransformers;
+                let mask = match known.get() {
+                    None if is_swift => swift_transformers::without_empty_row(mask, keys),
+                    _ => mask,
+                };
                 known.set(Some(mask));
                 (keys, values, mask)
             }
@@ -612,7 +643,7 @@ impl<'g> Decoder<'_, 'g> {
         (experts.normalized, experts.shared) = (normalized, shared);
         // Blocks in which tokens visit more experts than there are read each expert once.
         let visits = self.options.tokens.saturating_mul(visited);
-        if self.options.interface == Interface::Range || visits > all {
+        if self.is_ranged() || visits > all {
             experts = experts.dense();
         }
         let rows = x.view([-1, count(self.config.width)]);

@@ -35,7 +35,7 @@ impl LanguageModel {
 /// Names of the integer inputs that a layout's runner passes with 64 bits.
 fn wide_inputs(layout: Layout) -> &'static [&'static str] {
     match layout {
-        Layout::Coremill | Layout::Chunks => &[],
+        Layout::Coremill | Layout::SwiftTransformers | Layout::Chunks | Layout::Anemll => &[],
         Layout::ExecuTorch => &[TOKENS, POSITION],
         Layout::ExecuTorchStatic | Layout::ExecuTorchMultifunction => &[LAST],
     }
@@ -47,10 +47,10 @@ fn constant_methods(
     options: &BuildOptions,
 ) -> Result<Vec<(String, Constant)>> {
     match options.layout {
-        Layout::Coremill | Layout::Chunks => {
+        Layout::Coremill | Layout::SwiftTransformers | Layout::Chunks | Layout::Anemll => {
             let error = Error::new(
                 ErrorKind::Argument,
-                "the layouts `coremill` and `chunks` have no methods for ExecuTorch's runners",
+                "the layouts `coremill`, `swift-transformers`, `chunks` and `anemll` have no methods for ExecuTorch's runners",
             );
             Err(error.with_hint(
                 "choose `executorch`, `executorch-static` or `executorch-multifunction`",

@@ -61,13 +61,15 @@ impl LanguageModel {
 
 /// Refuses a directory that has other files under these names.
 pub fn check_companions(directory: &Path, files: &[(&str, String)]) -> Result<()> {
-    for (name, content) in files {
-        let path = directory.join(name);
-        if path.is_file() && fs::read(&path).ok().as_deref() != Some(content.as_bytes()) {
-            let message = format!("{} belongs to another model", path.display());
-            let error = Error::new(ErrorKind::Argument, message);
-            return Err(error.with_hint("write to a directory of its own"));
-        }
+    files.iter().try_for_each(|(name, content)| check_own(&directory.join(name), content))
+}
+
+/// Refuses a path that has a file with another content.
+pub(crate) fn check_own(path: &Path, content: &str) -> Result<()> {
+    if path.is_file() && fs::read(path).ok().as_deref() != Some(content.as_bytes()) {
+        let message = format!("{} belongs to another model", path.display());
+        let error = Error::new(ErrorKind::Argument, message);
+        return Err(error.with_hint("write to a directory of its own"));
     }
     Ok(())
 }

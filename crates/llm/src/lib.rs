@@ -25,7 +25,7 @@
 //! | `names`, `arrange` | names and shapes of tensors in files, and the decoder's |
 //! | [`decoder`], `mixers`, `states` | the model as a graph, the parts of layers that mix positions, and their states |
 //! | `encoders`, `embedding` | [`EmbeddingModel`] and [`Embedder`]: encoders, whose texts become vectors |
-//! | `packed`, `chunks` | a cache in one state, and models of some layers each, for the Neural Engine |
+//! | `packed`, `chunks`, `anemll` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
 //! | `executorch` | what ExecuTorch's runners read of a program |
 //! | `tokenizer` | [`Tokenizer`]: `tokenizer.json` and the vocabularies of GGUF |
@@ -33,6 +33,7 @@
 //! | `generate`, `readers`, `sample` | [`Generator`], [`Sampler`] |
 //! | `score`, `verify` | [`score`](fn@score), comparison of a written model with its weights |
 
+mod anemll;
 mod arrange;
 mod bundle;
 mod chat;

@@ -28,7 +28,10 @@ pub const DECODE: &str = "decode";
 /// Name of the function that reads a block of tokens.
 pub const PREFILL: &str = "prefill";
 /// Name of the only function of a model.
-const MAIN: &str = "main";
+pub(crate) const MAIN: &str = "main";
+
+/// Least context that swift-transformers accepts: its range of tokens must have more than two lengths.
+const MIN_SWIFT_CONTEXT: usize = 3;
 
 /// A language model in its files.
 #[derive(Debug)]
@@ -67,9 +70,14 @@ pub enum Layout {
     /// The methods `forward` and `prefill` of ExecuTorch's static runner. They take the cache, and return the logits of the
     /// last valid token.
     ExecuTorchMultifunction,
+    /// The only function of swift-transformers' `LanguageModel`: it takes from one token to the context, and returns the logits of
+    /// all tokens. Keys and values of all layers are two states.
+    SwiftTransformers,
     /// Several models for the Neural Engine: the embeddings, chunks of layers, and the output head. A chunk has one state, and
     /// takes the mask, the rotations and the positions to store as fp16 inputs.
     Chunks,
+    /// A bundle of ANEMLL: compiled models of the embeddings, of chunks of layers, and of the output head in pieces.
+    Anemll,
 }
 
 impl FromStr for Layout {
@@ -84,6 +92,8 @@ impl FromStr for Layout {
                 ("executorch", Layout::ExecuTorch),
                 ("executorch-static", Layout::ExecuTorchStatic),
                 ("executorch-multifunction", Layout::ExecuTorchMultifunction),
+                ("swift-transformers", Layout::SwiftTransformers),
+                ("anemll", Layout::Anemll),
                 ("chunks", Layout::Chunks),
             ],
         )
@@ -119,6 +129,16 @@ fn named<T: Copy>(option: &str, name: &str, values: &[(&str, T)]) -> Result<T> {
 }
 
 impl Layout {
+    /// Whether there are several models in a directory, which are for the Neural Engine.
+    pub(crate) fn is_chunked(self) -> bool {
+        matches!(self, Layout::Chunks | Layout::Anemll)
+    }
+
+    /// Whether the model is an ExecuTorch program.
+    pub(crate) fn is_program(self) -> bool {
+        self == Layout::ExecuTorch || self.is_stateless()
+    }
+
     /// Whether a caller keeps the cache.
     pub(crate) fn is_stateless(self) -> bool {
         matches!(self, Layout::ExecuTorchStatic | Layout::ExecuTorchMultifunction)
@@ -141,7 +161,7 @@ pub struct BuildOptions {
     pub all_logits: bool,
     /// Functions, and their inputs and outputs.
     pub layout: Layout,
-    /// Number of models that share the layers in [`Layout::Chunks`]; `None` chooses it by their layers and weights.
+    /// Number of models that share the layers in [`Layout::Chunks`] and [`Layout::Anemll`]; `None` chooses it by their layers and weights.
     pub chunks: Option<usize>,
 }
 
@@ -395,8 +415,14 @@ impl LanguageModel {
                 context: context - prefill,
                 all_logits: true,
             }],
-            Layout::Chunks => {
-                let message = "the layout `chunks` consists of several models";
+            Layout::SwiftTransformers => {
+                self.check_swift_transformers(context)?;
+                let interface = Interface::SwiftTransformers;
+                let (tokens, all_logits) = (context, true);
+                vec![FunctionOptions { name: MAIN, interface, tokens, all_logits, ..block }]
+            }
+            Layout::Chunks | Layout::Anemll => {
+                let message = "the layouts `chunks` and `anemll` consist of several models";
                 let error = Error::new(ErrorKind::Argument, message);
                 return Err(error.with_hint("save it to a directory"));
             }
@@ -453,6 +479,29 @@ impl LanguageModel {
         Err(error.with_hint("choose the layout `executorch`"))
     }
 
+    /// Refuses models that depend on the position of the first token, which differs between callers of the layout.
+    fn check_swift_transformers(&self, context: usize) -> Result<()> {
+        let config = self.config();
+        let what = if config.learned_positions.is_some() {
+            "learned positions"
+        } else if config.is_recurrent() {
+            "recurrent layers"
+        } else if context < MIN_SWIFT_CONTEXT {
+            fail!(
+                Argument,
+                "`context` must be at least {MIN_SWIFT_CONTEXT} for swift-transformers, got {context}"
+            );
+        } else {
+            return Ok(());
+        };
+        let name = config.family.name;
+        let message = format!(
+            "models with {what} are not supported by swift-transformers; this is a `{name}`"
+        );
+        let error = Error::new(ErrorKind::Unsupported, message);
+        Err(error.with_hint("choose the layout `coremill`"))
+    }
+
     /// Compiles the model for a device.
     pub fn compile(
         &self,
@@ -472,12 +521,12 @@ impl LanguageModel {
         options: &BuildOptions,
     ) -> Result<CompiledModel> {
         // The Neural Engine has no scales of blocks.
-        let keeps_codes = options.weights == Weights::Exact && options.layout != Layout::Chunks;
+        let keeps_codes = options.weights == Weights::Exact && !options.layout.is_chunked();
         let compile = CompileOptions::new().precision(options.precision).requantize(keeps_codes);
         // Core ML's own attention in fp16 is reported to be wrong on the Neural Engine of iOS 26.
-        let compile = match options.layout {
-            Layout::Chunks => compile.skipped_passes(["fuse_attention"]),
-            _ => compile,
+        let compile = match options.layout.is_chunked() {
+            true => compile.skipped_passes(["fuse_attention"]),
+            false => compile,
         };
         let session = Session::new(device).options(compile).threads(threads);
         let mut executable = session.compile_all(&graphs.iter().collect::<Vec<_>>())?;
@@ -570,6 +619,11 @@ pub(crate) fn compress_weights(
 }
 
 impl LanguageModel {
+    /// The model's name on the Hugging Face Hub, if its files state it.
+    pub(crate) fn hub_name(&self) -> Option<String> {
+        self.source.origin.hub_name()
+    }
+
     pub(crate) fn origin(&self) -> &Origin {
         &self.source.origin
     }

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use coremill_graph::Device;
 use coremill_io::unsupported_extension;
 
+use crate::anemll::META;
 use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{check_companions, save_model, write_companions};
 use crate::model::{BuildOptions, CompiledModel, LanguageModel, Layout, SavedModel};
+
+/// Key of the metadata by which swift-transformers finds the tokenizer on the Hugging Face Hub.
+const HUB_NAME: &str = "co.huggingface.exporters.name";
 
 /// Extensions of files that hold models in other forms, which a directory should not have.
 const OTHER_FILES: [&str; 8] =
@@ -20,13 +24,18 @@ const OTHER_FILES: [&str; 8] =
 pub struct Destination {
     /// Functions of the model.
     pub layout: Layout,
-    /// The package, the compiled model, the ExecuTorch program, or the list of chunks.
+    /// The package, the compiled model, the ExecuTorch program, or the list of several models.
     pub model: PathBuf,
     /// The directory that holds it, and the files next to it.
     pub directory: PathBuf,
 }
 
 impl Destination {
+    /// The path by which the model is opened: the directory, if there are several models.
+    pub fn path(&self) -> &Path {
+        if self.layout.is_chunked() { &self.directory } else { &self.model }
+    }
+
     /// The paths for an output: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or
     /// `model.pte`. Without a layout, a `.pte` is for ExecuTorch's `TextLLMRunner`.
     pub fn of(output: &Path, layout: Option<Layout>) -> Result<Destination> {
@@ -42,23 +51,25 @@ impl Destination {
         }
         if !is_program && !is_model {
             let name = match layout {
-                Layout::Coremill => "model.mlpackage",
+                Layout::Coremill | Layout::SwiftTransformers => "model.mlpackage",
                 Layout::Chunks => MANIFEST,
+                Layout::Anemll => META,
                 _ => "model.pte",
             };
             let (model, directory) = (output.join(name), output.to_owned());
             return Ok(Destination { layout, model, directory });
         }
-        if layout == Layout::Chunks {
+        if layout.is_chunked() {
+            let name = if layout == Layout::Chunks { "chunks" } else { "anemll" };
             let message =
-                format!("{} is one model, and the layout `chunks` has several", output.display());
+                format!("{} is one model, and the layout `{name}` has several", output.display());
             let error = Error::new(ErrorKind::Argument, message);
             return Err(error.with_hint("write to a directory"));
         }
-        if is_program != (layout != Layout::Coremill) {
+        if is_program != layout.is_program() {
             let (form, needed) = match is_program {
                 true => ("an ExecuTorch program", "a layout of ExecuTorch"),
-                false => ("a Core ML model", "the layout `coremill`"),
+                false => ("a Core ML model", "the layout `coremill` or `swift-transformers`"),
             };
             let message = format!("{} is {form}, which needs {needed}", output.display());
             let error = Error::new(ErrorKind::Argument, message);
@@ -90,20 +101,26 @@ impl LanguageModel {
                 .map_err(|error| Error::io("create", directory, error))
         };
         let writing = format!("writing {}", path.display());
-        if *layout == Layout::Chunks {
+        if layout.is_chunked() {
             make_directory()?;
-            let mut saved = self.save_chunks(directory, &options, durable, stage)?;
+            let mut saved = match layout {
+                Layout::Anemll => self.save_anemll(directory, &options, durable, stage)?,
+                _ => self.save_chunks(directory, &options, durable, stage)?,
+            };
             saved.files.extend(write_companions(directory, companions)?);
             return Ok(saved);
         }
         let graphs = self.graphs(&options)?;
         let CompiledModel { mut executable, losses } =
             self.compile_graphs(&graphs, Device::Host, 0, &options)?;
-        if *layout == Layout::Coremill {
-            let model = executable.model()?;
+        if !layout.is_program() {
+            let mut model = executable.model()?.clone();
+            if let (Layout::SwiftTransformers, Some(name)) = (layout, self.hub_name()) {
+                model.description.metadata.get_or_insert_default().set_user_defined(HUB_NAME, name);
+            }
             stage(&writing);
             make_directory()?;
-            save_model(path, model, durable)?;
+            save_model(path, &model, durable)?;
         } else {
             let program = self.program_of(&mut executable, &options)?;
             stage(&writing);
@@ -134,10 +151,19 @@ mod tests {
         let error = of("m.mlpackage", Some(Layout::ExecuTorch)).expect_err("no program");
         assert_eq!(
             error.to_string(),
-            "m.mlpackage is a Core ML model, which needs the layout `coremill`"
+            "m.mlpackage is a Core ML model, which needs the layout `coremill` or `swift-transformers`"
         );
         assert!(of("m.pte", Some(Layout::Coremill)).is_err());
         assert!(of("m.mlpackage", Some(Layout::Chunks)).is_err());
+        let swift = of("m.mlmodelc", Some(Layout::SwiftTransformers)).expect("a destination");
+        assert_eq!(swift.model, Path::new("m.mlmodelc"));
+        assert!(of("m.pte", Some(Layout::SwiftTransformers)).is_err());
+        let folder = of("out", Some(Layout::SwiftTransformers)).expect("a destination");
+        assert_eq!(folder.model, Path::new("out/model.mlpackage"));
+        assert!(of("m.mlmodelc", Some(Layout::Anemll)).is_err());
+        let bundle = of("out", Some(Layout::Anemll)).expect("a destination");
+        assert_eq!(bundle.model, Path::new("out/meta.yaml"));
+        assert_eq!(bundle.path(), Path::new("out"));
         let folder = of("out", Some(Layout::Chunks)).expect("a destination");
         assert_eq!(folder.model, Path::new("out/coremill.json"));
         assert!(of("smollm2-1.7B", None).is_ok());

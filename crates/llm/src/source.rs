@@ -50,6 +50,48 @@ impl Source {
     }
 }
 
+impl Origin {
+    /// The model's name on the Hugging Face Hub, `OWNER/NAME`, if the files state it.
+    pub(crate) fn hub_name(&self) -> Option<String> {
+        match self {
+            Origin::Gguf(metadata) => {
+                let text = |key: &str| metadata.get(key).and_then(MetadataValue::as_str);
+                let name = |key: &&str| text(key).and_then(of_address);
+                HUB_ADDRESSES.iter().find_map(name)
+            }
+            Origin::Folder(folder) => {
+                let config = read_json(&folder.join("config.json")).ok()?;
+                let name = config["_name_or_path"].as_str()?;
+                is_hub_name(name).then(|| name.to_owned())
+            }
+        }
+    }
+}
+
+/// Keys of GGUF metadata with the address of the model on the Hugging Face Hub, or of the model that it was made of.
+const HUB_ADDRESSES: [&str; 4] = [
+    "general.source.huggingface.repository",
+    "general.source.repo_url",
+    "general.repo_url",
+    "general.base_model.0.repo_url",
+];
+
+/// The name in an address on the Hugging Face Hub.
+fn of_address(address: &str) -> Option<String> {
+    let name = address.strip_prefix("https://huggingface.co/").unwrap_or(address);
+    is_hub_name(name).then(|| name.to_owned())
+}
+
+/// Whether a text is `OWNER/NAME` rather than a path.
+fn is_hub_name(text: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && !word.starts_with('.')
+            && word.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
+    };
+    text.split_once('/').is_some_and(|(owner, name)| is_word(owner) && is_word(name))
+}
+
 /// Reads a file of settings or of a vocabulary, which must not be larger than such files are.
 pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let file = fs::File::open(path).map_err(|error| Error::io("read", path, error))?;

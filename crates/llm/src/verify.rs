@@ -1,11 +1,13 @@
 //! Comparison of a written model with the weights that it was converted from.
 
+use std::path::Path;
+
 use coremill_graph::{Device, Numerics, Precision, Session};
 
-use crate::error::Result;
+use crate::bundle::Bundle;
+use crate::error::{Result, fail};
 use crate::generate::Generator;
-use crate::model::{BuildOptions, LanguageModel, Layout, Weights};
-use crate::save::Destination;
+use crate::model::{BuildOptions, LanguageModel};
 use crate::score::{Score, score};
 
 /// Options of [`LanguageModel::verify`].
@@ -19,25 +21,24 @@ pub struct VerifyOptions {
 }
 
 impl LanguageModel {
-    /// Scores a text with the model that was written with `build`. The reference is this model with its own weights and fp32
-    /// arithmetic. `watch` is called with the number of finished tokens.
+    /// Scores a text with a model that was converted from this one, at the path of the model or of its directory. The reference is
+    /// this model with its own weights and fp32 arithmetic. `watch` is called with the number of finished tokens.
     pub fn verify(
         &self,
-        destination: &Destination,
-        build: &BuildOptions,
+        converted: &Path,
         ids: &[u32],
         options: VerifyOptions,
         watch: &mut dyn FnMut(usize),
     ) -> Result<Score> {
         let VerifyOptions { numerics, threads } = options;
         let session = Session::new(Device::Host).threads(threads).numerics(numerics);
-        let mut written = match destination.layout {
-            Layout::Chunks => Generator::of_chunks(&destination.directory, &session)?,
-            _ => Generator::new(session.open(&destination.model)?)?,
+        let Some(mut written) = Bundle::open(converted)?.converted_generator(&session)? else {
+            fail!(Argument, "{} is not a converted model", converted.display());
         };
-        let mut exact = build.clone().weights(Weights::Exact).layout(Layout::Coremill).all_logits();
+        let context = written.context().min(self.config().max_context);
+        let mut exact = BuildOptions::default().context(context).all_logits();
         exact.precision = Precision::Fp32;
-        exact.prefill = BuildOptions::default().prefill.min(build.context);
+        exact.prefill = exact.prefill.min(context);
         let mut reference = Generator::new(self.compile(Device::Host, threads, &exact)?)?;
         score(&mut written, Some(&mut reference), ids, watch)
     }

@@ -63,10 +63,9 @@ fn options(weights: Weights) -> BuildOptions {
     BuildOptions::default().context(32).prefill(8).weights(weights)
 }
 
-fn verified(model: &LanguageModel, destination: &Destination, options: &BuildOptions) -> Score {
+fn verified(model: &LanguageModel, destination: &Destination) -> Score {
     let verify = VerifyOptions::default();
-    let score = model.verify(destination, options, &ids(), verify, &mut |_| {});
-    score.expect("runs")
+    model.verify(destination.path(), &ids(), verify, &mut |_| {}).expect("runs")
 }
 
 #[test]
@@ -74,18 +73,21 @@ fn written_models_agree_with_their_source_and_with_no_other() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = LanguageModel::open(source(&scratch.path().join("a"), 1).folder).expect("opens");
     let other = LanguageModel::open(source(&scratch.path().join("b"), 2).folder).expect("opens");
-    let layouts = [Layout::Coremill, Layout::Chunks, Layout::ExecuTorch];
+    let layouts = [Layout::Coremill, Layout::Chunks, Layout::ExecuTorch, Layout::SwiftTransformers];
     for (index, layout) in layouts.into_iter().enumerate() {
         let output = scratch.path().join(format!("out{index}"));
         let destination = Destination::of(&output, Some(layout)).expect("a destination");
         let options = options(Weights::Exact);
         let saved = model.save(&destination, &[], &options, false, &mut |_| {}).expect("written");
         assert!(saved.losses.is_empty());
-        let compared = verified(&model, &destination, &options).comparison.expect("a reference");
+        let compared = verified(&model, &destination).comparison.expect("a reference");
         assert!(compared.divergence < 1e-5, "{layout:?}: {compared:?}");
-        let far = verified(&other, &destination, &options).comparison.expect("a reference");
+        let far = verified(&other, &destination).comparison.expect("a reference");
         assert!(far.divergence > 0.1 && far.agreement < 0.9, "{layout:?}: {far:?}");
     }
+    let weights = scratch.path().join("a");
+    let error = model.verify(&weights, &ids(), VerifyOptions::default(), &mut |_| {});
+    assert!(error.expect_err("refused").to_string().ends_with("is not a converted model"));
 }
 
 /// Signal-to-noise ratio of rows of 8-bit integers, each with a scale from its largest magnitude.
@@ -120,7 +122,7 @@ fn losses_of_integers_are_reported() {
             assert!((loss.decibels - expected).abs() < 0.5, "{name}: {loss:?}, {expected}");
             assert_eq!(loss.scheme, "32-bit elements");
         }
-        let compared = verified(&model, &destination, &options).comparison.expect("a reference");
+        let compared = verified(&model, &destination).comparison.expect("a reference");
         assert!((1e-7..0.05).contains(&compared.divergence), "{compared:?}");
     }
 }

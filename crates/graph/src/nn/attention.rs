@@ -168,7 +168,8 @@ impl<'g> KvCache<'g> {
         }
     }
 
-    /// Returns a cache in two states, or in rows of states ([`State::rows`]), of shape `[batch, heads, positions, head]`.
+    /// Returns a cache in two states, or in rows of states ([`State::rows`]), of shape `[batch, heads, positions, head]`. States may
+    /// have an axis for layers before these, of which one row is selected.
     pub fn of_states(keys: State<'g>, values: State<'g>) -> KvCache<'g> {
         KvCache { keys, values }
     }
@@ -188,8 +189,9 @@ impl<'g> KvCache<'g> {
             return nothing;
         }
         let (held, given) = (self.keys.shape(), key.dims()[2].known());
-        if let Some(count) = given.filter(|&count| held.len() == 4 && count > held[2] as u64) {
-            let room = held[2];
+        let (room, is_row) = (self.length(), held.len() == 5);
+        let limits = held.len() == 4 || is_row;
+        if let Some(count) = given.filter(|&count| limits && count > room as u64) {
             let message = format!("a cache of {room} positions has no room for {count} more");
             let hint = "declare the cache as long as the longest sequence";
             graph.note(message, Some(hint.into()), std::panic::Location::caller());
@@ -197,7 +199,10 @@ impl<'g> KvCache<'g> {
         }
         let position = if position.rank() == 0 { position.view([1]) } else { position };
         let put = |state: State<'g>, new: Tensor<'g>| {
-            let zeros = graph.ints([2], &[place(state.first_row()), 0]);
+            let new = if is_row { new.unsqueeze(0) } else { new };
+            let mut before = vec![0; if is_row { 3 } else { 2 }];
+            before[0] = place(state.first_row());
+            let zeros = graph.ints([before.len()], &before);
             let after = graph.ints([1], &[0]);
             let begin = graph.concat([zeros, position, after], 0, Default::default());
             let known = |dim: &Dim| dim.known().map(|extent| place(extent as usize));
@@ -210,7 +215,14 @@ impl<'g> KvCache<'g> {
         // Keys and values may be in one state: if it is read only after both are written, neither write copies it.
         put(self.keys, key);
         put(self.values, value);
-        (self.keys.read(), self.values.read())
+        let read = |state: State<'g>| match is_row {
+            true => {
+                let kept: Vec<i64> = held[1..].iter().map(|&extent| extent as i64).collect();
+                state.read().view(kept)
+            }
+            false => state.read(),
+        };
+        (read(self.keys), read(self.values))
     }
 
     /// Mask for unfilled positions of the cache, for queries that start at a position.
@@ -235,7 +247,7 @@ impl<'g> KvCache<'g> {
 
     /// Number of positions.
     fn length(self) -> usize {
-        self.keys.shape().get(2).copied().unwrap_or(1)
+        self.keys.shape().iter().rev().nth(1).copied().unwrap_or(1)
     }
 
     fn places(self, graph: &'g Graph) -> Tensor<'g> {

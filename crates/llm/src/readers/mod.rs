@@ -2,26 +2,33 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `anemll` | bundles of ANEMLL |
 //! | `chunks` | models of some layers each, for the Neural Engine |
 //! | `functions` | the functions `decode` and `prefill` of Core ML models |
 //! | `text_runner` | programs for ExecuTorch's `TextLLMRunner` |
+//! | `swift_transformers` | models for swift-transformers, which take their position from the length of a mask |
 //! | `static_runner` | programs for ExecuTorch's static runners, whose caller keeps the cache |
 
 use std::path::Path;
 
 use coremill_graph::{Executable, FeatureSpec, Session};
 
+use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::model::DECODE;
 
+mod anemll;
 mod chunks;
 mod functions;
 mod static_runner;
+mod swift_transformers;
 mod text_runner;
 
+use self::anemll::Anemll;
 use self::chunks::Chunks;
 use self::functions::Functions;
 use self::static_runner::StaticRunner;
+use self::swift_transformers::SwiftTransformers;
 use self::text_runner::TextRunner;
 
 /// A model that reads blocks of tokens, with its cache.
@@ -62,16 +69,22 @@ pub(crate) fn open(mut executable: Executable) -> Result<Box<dyn Reader>> {
             false => Box::new(TextRunner::new(executable, &constants)?),
         });
     }
+    if SwiftTransformers::is_one(&mut executable, &names)? {
+        return Ok(Box::new(SwiftTransformers::new(executable)?));
+    }
     let message = format!("the model has neither the function `{DECODE}` nor the method `forward`");
     let error = Error::new(ErrorKind::Unsupported, message);
     Err(error.with_hint(
-        "language models must be converted by coremill, or be programs for ExecuTorch's runners",
+        "language models must be converted by coremill, or be models for ExecuTorch's runners or swift-transformers",
     ))
 }
 
-/// The reader for the models of some layers each in a directory.
+/// The reader for the models of some layers each in a directory, or for a bundle of ANEMLL.
 pub(crate) fn open_chunks(directory: &Path, session: &Session) -> Result<Box<dyn Reader>> {
-    Ok(Box::new(Chunks::open(directory, session)?))
+    Ok(match directory.join(MANIFEST).is_file() {
+        true => Box::new(Chunks::open(directory, session)?),
+        false => Box::new(Anemll::open(directory, session)?),
+    })
 }
 
 /// Whether a block of a fixed number of tokens pays off. A block of few tokens costs more than reading them one by one.

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The device that the model is for
     #[arg(long, value_enum, default_value_t = ProfileArg::Cpu)]
     profile: ProfileArg,
-    /// Models that share the layers, with `--profile ane`: a number, or `auto` for at most 24 layers and 1 GB each
+    /// Models that share the layers, with `--profile ane` or `--layout anemll`: a number, or `auto` for at most 24 layers and 1 GB each
     #[arg(long, value_name = "N", default_value = "auto", value_parser = chunk_count)]
     chunks: ChunkCount,
     /// Storage of weights
@@ -118,6 +118,10 @@ pub(super) enum LayoutArg {
     ExecutorchStatic,
     /// `forward` and `prefill` for ExecuTorch's static runner of several functions
     ExecutorchMultifunction,
+    /// The function of swift-transformers' `LanguageModel`
+    SwiftTransformers,
+    /// A bundle of ANEMLL: compiled models of embeddings, chunks and output head for the Neural Engine
+    Anemll,
 }
 
 impl From<LayoutArg> for Layout {
@@ -127,6 +131,8 @@ impl From<LayoutArg> for Layout {
             LayoutArg::Executorch => Layout::ExecuTorch,
             LayoutArg::ExecutorchStatic => Layout::ExecuTorchStatic,
             LayoutArg::ExecutorchMultifunction => Layout::ExecuTorchMultifunction,
+            LayoutArg::SwiftTransformers => Layout::SwiftTransformers,
+            LayoutArg::Anemll => Layout::Anemll,
         }
     }
 }
@@ -219,15 +225,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         opened => opened.map_err(|error| failure(&error))?,
     };
     let layout = match (args.profile, args.layout) {
+        (_, Some(LayoutArg::Anemll)) => Some(Layout::Anemll),
         (ProfileArg::Ane, Some(_)) => {
             let failure = Failure::user("`--profile ane` has a layout of its own");
-            return Err(failure.hint(Some("leave `--layout` out")));
+            return Err(failure.hint(Some("leave `--layout` out, or choose `anemll`")));
         }
         (ProfileArg::Ane, None) => Some(Layout::Chunks),
         (_, layout) => layout.map(Layout::from),
     };
-    if args.chunks.0.is_some() && args.profile != ProfileArg::Ane {
-        let failure = Failure::user("`--chunks` needs `--profile ane`");
+    let is_chunked = matches!(layout, Some(Layout::Chunks | Layout::Anemll));
+    if args.chunks.0.is_some() && !is_chunked {
+        let failure = Failure::user("`--chunks` needs `--profile ane` or `--layout anemll`");
         return Err(failure.hint(Some("`coremill split` cuts other models")));
     }
     let destination = Destination::of(output, layout).map_err(|error| failure(&error))?;
@@ -244,7 +252,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let companions = without_unsupported(model.companions(), &mut warnings)?;
     let names = companions.iter().map(|(name, _)| destination.directory.join(name));
     let models = match destination.layout {
-        Layout::Chunks => {
+        Layout::Chunks | Layout::Anemll => {
             let files = model.chunk_files(&options).map_err(|error| failure(&error))?;
             files.into_iter().map(|name| destination.directory.join(name)).collect()
         }
@@ -253,7 +261,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let files = models.into_iter().chain(names);
     // The Neural Engine has no scales of blocks, so that codes become fp16.
     let stored = match (options.weights, options.layout) {
-        (Weights::Exact, Layout::Chunks) => Weights::Fp16,
+        (Weights::Exact, Layout::Chunks | Layout::Anemll) => Weights::Fp16,
         (weights, _) => weights,
     };
     let losses = model.losses(stored).map_err(|error| failure(&error))?;

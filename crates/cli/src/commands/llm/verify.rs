@@ -86,7 +86,7 @@ impl VerifyArgs {
         let mut options = VerifyOptions::default();
         options.numerics = self.numerics.into();
         let score =
-            model.verify(destination, build, ids, options, &mut watch).map_err(|error| {
+            model.verify(destination.path(), ids, options, &mut watch).map_err(|error| {
                 let path = destination.model.display();
                 let failure = Failure::user(format_args!(
                     "{path}: the model cannot be verified: {error}; it was written"
