@@ -1,6 +1,12 @@
 """Embedding models, judged by transformers, tokenizers and gguf."""
 
+import base64
 import json
+import os
+import re
+import shlex
+import subprocess
+import urllib.request
 
 import gguf
 import numpy
@@ -10,6 +16,8 @@ import transformers
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
+from coremill import llm
+from oracle.support.cargo import ROOT
 from oracle.tests.test_llm import TEXTS
 from oracle.tests.test_llm_tokenizers import corpus, word_pieces
 
@@ -188,3 +196,69 @@ def test_unsupported_modules_are_refused(tmp_path, coremill_fails):
     (folder / "modules.json").write_text(json.dumps(modules))
     assert "the module `Dense` of `modules.json` is not supported" in coremill_fails("embed", folder, "-p", "a")
     assert "`distilbert`" in coremill_fails("generate", folder, "-p", "a")
+
+
+def served(model, body):
+    """The response of a server to a request."""
+    command = [os.environ["COREMILL"], "serve", model, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = process.stderr.readline().split()[-1]
+            headers = {"content-type": "application/json"}
+            request = urllib.request.Request(f"{address}/v1/embeddings", body.encode(), headers)
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.load(response)
+        finally:
+            process.terminate()
+
+
+def test_gguf_files_are_served(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model, tokenizer = save(folder, "bert", "mean", True)
+    path = tmp_path / "model.gguf"
+    write_gguf(path, "bert", folder, tokenizer, "mean")
+    texts = SENTENCES[:-1]
+    response = served(path, json.dumps({"input": texts, "encoding_format": "base64"}))
+    rows = [numpy.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in response["data"]]
+    wanted = expected(model, tokenizer, "mean", True)[:-1]
+    assert distance(numpy.array(rows), wanted) < HALF_TOLERANCE
+    tokens = sum(len(tokenizer.encode(text).ids) for text in texts)
+    assert response["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def test_the_documented_request_is_answered(coremill):
+    model = ROOT / "crates/cli/tests/files/tinybert"
+    page = (ROOT / "docs/language-models.md").read_text()
+    (command,) = re.findall(r"^curl \S+/v1/embeddings .*\n.*$", page, re.MULTILINE)
+    words = shlex.split(command.replace("\\\n", " "))
+    body = words[words.index("-d") + 1]
+    response = served(model, body)
+    prompts = [part for text in json.loads(body)["input"] for part in ("-p", text)]
+    report = json.loads(coremill("embed", model, *prompts, "--json"))
+    wanted = [embedding["values"] for embedding in report["embeddings"]]
+    found = [row["embedding"] for row in response["data"]]
+    assert numpy.array_equal(numpy.array(found, "f4"), numpy.array(wanted, "f4"))
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "nomic_bert"])
+def test_python_embeds(name, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model, tokenizer = save(folder, name, "mean", True)
+    wanted = expected(model, tokenizer, "mean", True)
+    exact = llm.load_embedder(folder, precision="fp32")
+    found = exact.embed(SENTENCES)
+    assert found.dtype == numpy.float32
+    assert (exact.context, exact.width) == (CONTEXT, wanted.shape[1])
+    assert distance(found, wanted) < TOLERANCE
+    ids = [tokenizer.encode(text).ids for text in SENTENCES]
+    assert [exact.tokenize(text) for text in SENTENCES] == ids
+    assert numpy.array_equal(exact.embed(ids), found)
+    assert numpy.array_equal(exact.embed(SENTENCES[0]), found[0])
+    assert exact.embed([]).shape == (0, wanted.shape[1])
+    for padded in (False, True):
+        output = tmp_path / f"padded-{padded}"
+        written = llm.convert(folder, output, padded=padded)
+        assert written[0] == output / "model.mlpackage"
+        assert distance(llm.embed(output, SENTENCES), wanted) < HALF_TOLERANCE

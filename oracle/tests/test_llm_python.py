@@ -22,7 +22,12 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The model in each form."""
     folder = tmp_path_factory.mktemp("converted")
     forms = {"files": TINY}
-    for name, layout in [("coremill", None), ("executorch", "executorch"), ("static", "executorch-static")]:
+    for name, layout in [
+        ("coremill", None),
+        ("executorch", "executorch"),
+        ("static", "executorch-static"),
+        ("swift", "swift-transformers"),
+    ]:
         written = llm.convert(TINY, folder / name, layout=layout, prefill=8)
         assert [path.name for path in written[1:]] == ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]
         assert all(path.exists() for path in written)
@@ -61,7 +66,7 @@ def test_scores(converted: dict[str, Path], coremill: Command) -> None:
     assert (reference.tokens, reference.perplexity) == (told["tokens"], told["perplexity"])
     assert reference.comparison is None
     assert math.isclose(math.exp(reference.loss), reference.perplexity)
-    for name in ("coremill", "executorch", "static"):
+    for name in ("coremill", "executorch", "static", "swift"):
         # Texts are cut into parts of the shorter context, which is the same for both here.
         other = llm.load(TINY, context=llm.load(converted[name]).context, precision="fp32")
         score = llm.load(converted[name]).score(TEXT, against=other, tokens=40)
@@ -90,3 +95,39 @@ def test_errors(converted: dict[str, Path], tmp_path: Path) -> None:
     assert model.generate(PROMPT, max_tokens=3).tokens
     with pytest.raises(coremill.Error, match="cannot be compared with itself"):
         model.score(TEXT, against=model)
+
+
+def test_conversions_are_verified(tmp_path: Path) -> None:
+    for layout in ("coremill", "swift-transformers", "chunks", "anemll"):
+        llm.convert(TINY, tmp_path / layout, layout=layout, context=CONTEXT, prefill=8, verify=TEXT)
+        score = llm.verify(TINY, tmp_path / layout, TEXT, tokens=5)
+        assert score.comparison is not None
+        assert score.tokens == 4 and score.comparison.divergence < 1e-4, layout
+    output = tmp_path / "int8.mlpackage"
+    with pytest.raises(coremill.VerificationError, match=r"int8.mlpackage is .*, more than 1e-12") as raised:
+        llm.convert(TINY, output, weights="int8", context=CONTEXT, verify=TEXT, max_divergence=1e-12)
+    assert "`max_divergence`" in (raised.value.hint or "")
+    assert output.exists()
+    with pytest.raises(coremill.Error, match="is not a converted model"):
+        llm.verify(TINY, TINY, TEXT)
+    with pytest.raises(coremill.OptionError, match="`numerics` is `exact`"):
+        llm.verify(TINY, output, TEXT, numerics="exact")
+
+
+def test_kinds_of_models_are_told_apart(tmp_path: Path) -> None:
+    bert = ROOT / "crates/cli/tests/files/tinybert"
+    llm.convert(bert, tmp_path / "bert")
+    for path in (bert, tmp_path / "bert"):
+        with pytest.raises(coremill.ConversionError, match="embedding model") as raised:
+            llm.load(path)
+        assert raised.value.hint == "`llm.load_embedder` loads embedding models"
+        assert llm.tokenize(path, "cats") == llm.load_embedder(path).tokenize("cats")
+    with pytest.raises(coremill.ConversionError, match="is not an embedding model") as raised:
+        llm.load_embedder(TINY)
+    assert raised.value.hint == "`llm.load` loads models that generate text"
+    with pytest.raises(coremill.Error, match="`layout` is `executorch`"):
+        llm.convert(bert, tmp_path / "other", layout="executorch")
+    with pytest.raises(coremill.Error, match="no such file"):
+        llm.load_embedder(tmp_path / "absent")
+    with pytest.raises(coremill.Error, match="token 99"):
+        llm.embed(bert, [[99]])

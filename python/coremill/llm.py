@@ -1,4 +1,4 @@
-"""Language models: conversion to Core ML and ExecuTorch, generation and scores on this machine.
+"""Language models: conversion to Core ML and ExecuTorch, generation, scores and embeddings on this machine.
 
 >>> from coremill import llm
 >>> llm.convert("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2")
@@ -13,7 +13,7 @@ import json
 import os
 from pathlib import Path
 
-from coremill import _native
+from coremill import _errors, _native
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -21,10 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Union
 
+    import numpy
+
     PathLike = Union[str, "os.PathLike[str]"]
     Prompt = Union[str, Sequence[Mapping[str, str]], Sequence[int]]
+    Texts = Union[str, Sequence[Union[str, Sequence[int]]]]
 
-__all__ = ["Comparison", "Generation", "LanguageModel", "Score", "convert", "generate", "load", "score", "tokenize"]
+__all__ = [
+    "Comparison",
+    "Embedder",
+    "Generation",
+    "LanguageModel",
+    "Score",
+    "convert",
+    "embed",
+    "generate",
+    "load",
+    "load_embedder",
+    "score",
+    "tokenize",
+    "verify",
+]
+
+#: Largest mean divergence of a verified model by the storage of its weights, in nats.
+_MAX_DIVERGENCES = {"int8": 0.05, "int4": 0.5}
+_MAX_DIVERGENCE = 0.001
 
 
 class Generation:
@@ -175,6 +196,51 @@ class LanguageModel:
         return Score(json.loads(self._native.score(ids, other)))
 
 
+class Embedder:
+    """An embedding model that is loaded. Threads may share it, and run one after another."""
+
+    def __init__(self, native: _native.Embedder) -> None:
+        """Takes the native model; `load_embedder` makes one."""
+        self._native = native
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a text."""
+        return self._native.context
+
+    @property
+    def width(self) -> int:
+        """The number of elements of an embedding."""
+        return self._native.width
+
+    def tokenize(self, text: str) -> list[int]:
+        """The token ids of a text with those at its ends. Tokens beyond the context are left out."""
+        return self._native.encode(text)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+        return self._native.tokenizer.decode(list(ids))
+
+    def embed(self, texts: Texts) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
+        """The embeddings of texts, in fp32.
+
+        Args:
+            texts: a text, or a list of texts or of lists of token ids. Texts that are too long are cut.
+
+        Returns:
+            An array with a row for each text; of one dimension for a single text.
+
+        Raises:
+            Error: tokens are unknown or too many.
+        """
+        import numpy
+
+        single = isinstance(texts, str)
+        inputs = [texts] if single else [text if isinstance(text, str) else [int(id) for id in text] for text in texts]
+        rows = numpy.frombuffer(bytearray(self._native.embed(json.dumps(inputs))), "<f4").reshape(len(inputs), self.width)
+        return rows[0] if single else rows
+
+
 def convert(
     model: PathLike,
     output: PathLike,
@@ -183,24 +249,78 @@ def convert(
     prefill: int = 64,
     weights: str = "exact",
     layout: str | None = None,
+    padded: bool = False,
+    verify: str | None = None,
+    max_divergence: float | None = None,
 ) -> list[Path]:
     """Converts a language model, and writes it with its tokenizer, chat template and settings. Returns the paths.
 
     Args:
-        model: a GGUF file, the first of its parts, or a folder with `config.json` and safetensors.
+        model: a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. Embedding models, BERT and its
+            relatives, become models from tokens to a vector.
         output: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`.
-        context: positions of the cache; the model's longest sequence, at most 2048, if left out.
+        context: positions of the cache; the model's longest sequence, at most 2048, if left out. For an embedding model the most
+            tokens of a text; the model's longest text if left out.
         prefill: tokens that the model reads in one call.
         weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8` or `int4`.
         layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
-            `executorch-multifunction`. If left out, a `.pte` has the layout `executorch`.
+            `executorch-multifunction`, for swift-transformers `swift-transformers`, and for the Neural Engine `chunks` or
+            `anemll`, directories of models. If left out, a `.pte` has the layout `executorch`.
+        padded: texts of an embedding model always have `context` tokens, with padding, as the Neural Engine requires.
+        verify: a text on which the written model is compared with the weights of the file.
+        max_divergence: the largest mean divergence of `verify` in nats; 0.001 if left out, with `int8` 0.05, with `int4` 0.5.
 
     Raises:
         ConversionError: the model family, the tokenizer or the layout is not supported.
         FormatError: a file is invalid.
+        VerificationError: the model was written, and its predictions are too far from the source's.
     """
-    options = {"context": context, "prefill": prefill, "weights": weights, "layout": layout}
-    return [Path(path) for path in _native.llm_convert(model, output, json.dumps(options))]
+    options = {"context": context, "prefill": prefill, "weights": weights, "layout": layout, "padded": padded}
+    paths = [Path(path) for path in _native.llm_convert(model, output, json.dumps(options))]
+    if verify is not None:
+        is_one = os.fspath(output).endswith((".mlpackage", ".mlmodelc", ".pte"))
+        limit = _MAX_DIVERGENCES.get(weights, _MAX_DIVERGENCE) if max_divergence is None else max_divergence
+        _verify(model, output if is_one or layout in ("chunks", "anemll") else paths[0], verify, max_divergence=limit)
+    return paths
+
+
+def verify(
+    model: PathLike,
+    converted: PathLike,
+    text: str,
+    *,
+    max_divergence: float | None = None,
+    tokens: int = 512,
+    numerics: str = "fast",
+    threads: int = 0,
+) -> Score:
+    """Compares a converted model's predictions of a text with its source weights' predictions in fp32.
+
+    Args:
+        model: the GGUF file or the folder that was converted.
+        converted: what `convert` wrote.
+        text: the text.
+        max_divergence: the largest mean divergence in nats; any if left out.
+        tokens: the most tokens to read.
+        numerics: the arithmetic of the converted model: `fast`, `rounded`, `ane` or `coreml-cpu`; all but `fast` are slow.
+        threads: threads; 0 is one for each processor.
+
+    Raises:
+        VerificationError: the divergence exceeds `max_divergence`.
+    """
+    options = {"tokens": tokens, "numerics": numerics, "threads": threads}
+    result = Score(json.loads(_native.llm_verify(model, converted, text, json.dumps(options))))
+    compared = result.comparison
+    # NaN does not agree.
+    if max_divergence is not None and compared is not None and not compared.divergence <= max_divergence:
+        message = f"the divergence of {os.fspath(converted)} is {compared.divergence:.3g}, more than {max_divergence:.3g}"
+        hint = "keep more of the weights with `weights`, or accept more with `max_divergence`"
+        raise _errors.VerificationError(message, hint=hint)
+    return result
+
+
+#: `convert` has an argument of the same name.
+_verify = verify
 
 
 def load(
@@ -225,6 +345,43 @@ def load(
         FormatError: a file is invalid.
     """
     return _load(model, context, device, threads, precision, False)
+
+
+def load_embedder(
+    model: PathLike,
+    *,
+    context: int | None = None,
+    device: str = "host",
+    threads: int = 0,
+    precision: str = "fp16",
+) -> Embedder:
+    """Loads an embedding model.
+
+    Args:
+        model: what `convert` wrote, a GGUF file, or a folder with `config.json` and safetensors.
+        context: the most tokens of a text, for files of weights; the model's longest text if left out.
+        device: `host`, or on Apple's systems `cpu`, `gpu`, `ane` or `all`.
+        threads: threads of the host; 0 is one for each processor.
+        precision: `fp16` as converted models, or `fp32`, for files of weights.
+
+    Raises:
+        ConversionError: the model is no embedding model, or its family or tokenizer is not supported.
+        FormatError: a file is invalid.
+    """
+    options = {"context": context, "device": device, "threads": threads, "precision": precision}
+    return Embedder(_native.Embedder(model, json.dumps(options)))
+
+
+def embed(model: PathLike | Embedder, texts: Texts, **options: Any) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
+    """The embeddings of texts, in fp32: a row for each text, or one dimension for a single text.
+
+    Args:
+        model: a loaded model, or its path.
+        texts: a text, or a list of texts or of lists of token ids.
+        options: the options of `load_embedder`, for a path.
+    """
+    loaded = model if isinstance(model, Embedder) else load_embedder(model, **options)
+    return loaded.embed(texts)
 
 
 def generate(model: PathLike | LanguageModel, prompt: Prompt, **options: Any) -> Generation:

@@ -40,6 +40,12 @@ pub(crate) enum Failure {
         message: String,
         hint: Option<String>,
     },
+    /// A model is of a kind that the function does not support.
+    Unsupported {
+        /// Message of the error, without the hint.
+        message: String,
+        hint: &'static str,
+    },
     /// A panic in coremill.
     Panic(String),
     /// The user pressed Ctrl-C.
@@ -108,6 +114,9 @@ impl Failure {
                 make(py, "VerificationError", message, Some(hint.to_owned()))
             }
             Failure::Run { message, hint } => make(py, "RunError", message, hint),
+            Failure::Unsupported { message, hint } => {
+                make(py, "ConversionError", message, Some(hint.to_owned()))
+            }
             Failure::Panic(message) => internal(py, &message),
             Failure::Interrupted => PyKeyboardInterrupt::new_err(()),
         }

@@ -356,6 +356,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<llm::LanguageModel>()?;
     module.add_function(wrap_pyfunction!(llm::llm_convert, module)?)?;
     module.add_function(wrap_pyfunction!(llm::llm_tokenizer, module)?)?;
+    module.add_function(wrap_pyfunction!(llm::llm_verify, module)?)?;
+    module.add_class::<llm::Embedder>()?;
     module.add_class::<llm::Tokenizer>()?;
     module.add_class::<edge::PreprocessResult>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;

@@ -1,20 +1,26 @@
 //! Language models: the native part of `coremill.llm`.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::llm::{
-    self, BuildOptions, Bundle, ChatTemplate, Destination, ErrorKind, GenerateOptions, Generator,
-    Message, Sampling,
+    self, BuildOptions, Bundle, ChatTemplate, Destination, EmbeddingModel, EmbeddingOptions,
+    ErrorKind, GenerateOptions, Generator, Length, Message, Sampling, Score, VerifyOptions,
 };
 use coremill_session::Device;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::arguments::Text;
 use crate::error::{self, Failure};
+use crate::options::numerics_named;
 use crate::path::PathArgument;
 use crate::work;
+
+/// Hint for embedding models that should generate text.
+const EMBEDDING_HINT: &str = "`llm.load_embedder` loads embedding models";
 
 /// Context if none is given.
 const USUAL_CONTEXT: usize = 2048;
@@ -25,6 +31,7 @@ struct ConvertOptions {
     prefill: usize,
     weights: String,
     layout: Option<String>,
+    padded: bool,
 }
 
 /// Parses options that `coremill.llm` wrote.
@@ -44,6 +51,9 @@ pub(crate) fn llm_convert(
     let options: ConvertOptions = parsed(py, &options.0)?;
     work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
+        if is_embedding_model(&model.0) {
+            return convert_embedding_model(&model.0, &output.0, &options, stage);
+        }
         let layout = options.layout.map(|name| name.parse()).transpose()?;
         let destination = Destination::of(&output.0, layout)?;
         let weights = options.weights.parse()?;
@@ -62,6 +72,80 @@ pub(crate) fn llm_convert(
     })
 }
 
+/// Whether a path is an embedding model. Files of weights that generate text are read once.
+fn is_embedding_model(path: &Path) -> bool {
+    let generates = path.extension().is_some_and(|extension| extension == "safetensors");
+    !generates && EmbeddingModel::is_at(path)
+}
+
+/// Converts an embedding model and writes it.
+fn convert_embedding_model(
+    model: &Path,
+    output: &Path,
+    options: &ConvertOptions,
+    stage: &work::Stage,
+) -> Result<Vec<String>, Failure> {
+    if let Some(layout) = &options.layout {
+        let message = format!("`layout` is `{layout}`, which embedding models do not have");
+        return Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) });
+    }
+    let destination = Destination::of(output, None)?;
+    let model = EmbeddingModel::open(model)?;
+    let most = options.context.unwrap_or(model.config().max_context);
+    let length = if options.padded { Length::Fixed(most) } else { Length::UpTo(most) };
+    let build = EmbeddingOptions::default().length(length).weights(options.weights.parse()?);
+    let companions = match model.companions(&build) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
+        companions => companions?,
+    };
+    stage.set(format!("writing {}", destination.model.display()));
+    let written = model.save(&destination, &companions, &build, false)?;
+    Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
+}
+
+/// Scores a text with a converted model against the weights that it was made of.
+#[pyfunction]
+pub(crate) fn llm_verify(
+    py: Python<'_>,
+    model: PathArgument,
+    converted: PathArgument,
+    text: Text,
+    options: Text,
+) -> PyResult<String> {
+    let options: VerificationOptions = parsed(py, &options.0)?;
+    let numerics = numerics_named(py, &options.numerics)?;
+    work::run(py, move |stage| {
+        stage.set(format!("reading {}", model.0.display()));
+        let model = language_model(&model.0, llm::LanguageModel::open(&model.0))?;
+        let mut ids = model.tokenizer()?.encode(&text.0, true)?;
+        ids.truncate(options.tokens);
+        let mut verify = VerifyOptions::default();
+        verify.threads = options.threads;
+        verify.numerics = numerics;
+        let total = ids.len();
+        let mut watch = |count: usize| stage.set(format!("{count} of {total} tokens"));
+        let score = model.verify(&converted.0, &ids, verify, &mut watch)?;
+        Ok(score_json(&score))
+    })
+}
+
+#[derive(Deserialize)]
+struct VerificationOptions {
+    tokens: usize,
+    numerics: String,
+    threads: usize,
+}
+
+/// Names the functions for embedding models in the error of opening one to generate text.
+fn language_model<T>(path: &Path, opened: llm::Result<T>) -> Result<T, Failure> {
+    match opened {
+        Err(error) if EmbeddingModel::is_at(path) => {
+            Err(Failure::Unsupported { message: error.to_string(), hint: EMBEDDING_HINT })
+        }
+        opened => Ok(opened?),
+    }
+}
+
 /// The tokenizer of a model.
 #[pyfunction]
 pub(crate) fn llm_tokenizer(py: Python<'_>, model: PathArgument) -> PyResult<Tokenizer> {
@@ -69,6 +153,9 @@ pub(crate) fn llm_tokenizer(py: Python<'_>, model: PathArgument) -> PyResult<Tok
         stage.set(format!("reading {}", model.0.display()));
         if model.0.extension().is_some_and(|extension| extension == "json") {
             return Ok(llm::Tokenizer::open(&model.0)?);
+        }
+        if is_embedding_model(&model.0) && !model.0.join("model.mlpackage").exists() {
+            return Ok(EmbeddingModel::open(&model.0)?.tokenizer()?);
         }
         Ok(Bundle::open(&model.0)?.tokenizer()?)
     })?;
@@ -182,7 +269,12 @@ impl LanguageModel {
         let options: LoadOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            let bundle = Bundle::open(&model.0)?;
+            let bundle = language_model(&model.0, Bundle::open(&model.0))?;
+            if bundle.weights().is_none() && EmbeddingModel::is_at(&model.0) {
+                let path = model.0.display();
+                let message = format!("{path} is an embedding model, which generates no text");
+                return Err(Failure::Unsupported { message, hint: EMBEDDING_HINT });
+            }
             let most = bundle.weights().map_or(USUAL_CONTEXT, |model| model.config().max_context);
             let context = options.context.unwrap_or(most.min(USUAL_CONTEXT));
             let build = BuildOptions::default();
@@ -292,22 +384,124 @@ impl LanguageModel {
             let total = ids.len();
             let mut watch = |count: usize| stage.set(format!("{count} of {total} tokens"));
             let score = llm::score(&mut generator, other.as_deref_mut(), &ids, &mut watch)?;
-            let comparison = score.comparison.map(|compared| {
-                json!({
-                    "perplexity": compared.perplexity,
-                    "divergence": compared.divergence,
-                    "max_divergence": compared.max_divergence,
-                    "agreement": compared.agreement,
-                })
-            });
-            let report = json!({
-                "tokens": score.tokens,
-                "loss": score.loss,
-                "perplexity": score.perplexity,
-                "accuracy": score.accuracy,
-                "comparison": comparison,
-            });
-            Ok(report.to_string())
+            Ok(score_json(&score))
         })
+    }
+}
+
+/// A score as JSON.
+fn score_json(score: &Score) -> String {
+    let comparison = score.comparison.map(|compared| {
+        json!({
+            "perplexity": compared.perplexity,
+            "divergence": compared.divergence,
+            "max_divergence": compared.max_divergence,
+            "agreement": compared.agreement,
+        })
+    });
+    let report = json!({
+        "tokens": score.tokens,
+        "loss": score.loss,
+        "perplexity": score.perplexity,
+        "accuracy": score.accuracy,
+        "comparison": comparison,
+    });
+    report.to_string()
+}
+
+/// An embedding model on a device.
+#[pyclass(frozen, module = "coremill._native")]
+pub(crate) struct Embedder {
+    tokenizer: Arc<llm::Tokenizer>,
+    context: usize,
+    width: usize,
+    embedder: Arc<Mutex<llm::Embedder>>,
+}
+
+#[derive(Deserialize)]
+struct EmbedderOptions {
+    context: Option<usize>,
+    device: String,
+    threads: usize,
+    precision: String,
+}
+
+/// A text to embed: itself, or its tokens.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum EmbedderInput {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+#[pymethods]
+impl Embedder {
+    /// Loads a model.
+    #[new]
+    fn new(py: Python<'_>, model: PathArgument, options: Text) -> PyResult<Embedder> {
+        let options: EmbedderOptions = parsed(py, &options.0)?;
+        work::run(py, move |stage| {
+            stage.set(format!("loading {}", model.0.display()));
+            if model.0.exists() && !EmbeddingModel::is_at(&model.0) {
+                let message = format!("{} is not an embedding model", model.0.display());
+                let hint = "`llm.load` loads models that generate text";
+                return Err(Failure::Unsupported { message, hint });
+            }
+            let mut build = EmbeddingOptions::default();
+            build.length = options.context.map(Length::UpTo);
+            if options.precision == "fp32" {
+                build.precision = coremill::graph::Precision::Fp32;
+            }
+            let device = device(&options.device)?;
+            let mut embedder = llm::Embedder::open(&model.0, device, options.threads, &build)?;
+            embedder.prepare()?;
+            Ok(Embedder {
+                tokenizer: embedder.shared_tokenizer(),
+                context: embedder.context(),
+                width: embedder.width(),
+                embedder: Arc::new(Mutex::new(embedder)),
+            })
+        })
+    }
+
+    #[getter]
+    fn tokenizer(&self) -> Tokenizer {
+        Tokenizer(self.tokenizer.clone())
+    }
+
+    #[getter]
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    #[getter]
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The tokens of a text, which is cut to the context.
+    fn encode(&self, py: Python<'_>, text: Text) -> PyResult<Vec<u32>> {
+        let (tokenizer, context) = (self.tokenizer.clone(), self.context);
+        work::run(py, move |_| Ok(tokenizer.encode_within(&text.0, context)?))
+    }
+
+    /// The embeddings of texts in JSON, as little-endian fp32 numbers.
+    fn embed<'py>(&self, py: Python<'py>, texts: Text) -> PyResult<Bound<'py, PyBytes>> {
+        let texts: Vec<EmbedderInput> = parsed(py, &texts.0)?;
+        let embedder = self.embedder.clone();
+        let bytes = work::run(py, move |stage| {
+            let mut embedder = embedder.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bytes = Vec::with_capacity(texts.len() * embedder.width() * 4);
+            for (index, text) in texts.iter().enumerate() {
+                stage.set(format!("text {} of {}", index + 1, texts.len()));
+                let ids = match text {
+                    EmbedderInput::Text(text) => embedder.encode(text)?,
+                    EmbedderInput::Tokens(ids) => ids.clone(),
+                };
+                bytes.extend(embedder.embed(&ids)?.iter().flat_map(|value| value.to_le_bytes()));
+            }
+            Ok(bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
     }
 }
