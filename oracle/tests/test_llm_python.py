@@ -78,7 +78,7 @@ def test_scores(converted: dict[str, Path], coremill: Command) -> None:
 def test_errors(converted: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(coremill.Error, match="no such file"):
         llm.load(tmp_path / "absent")
-    with pytest.raises(coremill.Error, match="`weights` is `int3`; expected `exact`, `fp16`, `int8`, `int4`"):
+    with pytest.raises(coremill.Error, match="`weights` is `int3`; expected `exact`, `fp16`, `int8`, `int4`, `lut4`, `lut6`"):
         llm.convert(TINY, tmp_path / "out", weights="int3")
     with pytest.raises(coremill.Error, match="needs the layout `coremill`"):
         llm.convert(TINY, tmp_path / "m.mlpackage", layout="executorch")

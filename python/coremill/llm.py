@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 #: Largest mean divergence of a verified model by the storage of its weights, in nats.
-_MAX_DIVERGENCES = {"int8": 0.05, "int4": 0.5}
+_MAX_DIVERGENCES = {"int8": 0.05, "int4": 0.5, "lut4": 0.5, "lut6": 0.05}
 _MAX_DIVERGENCE = 0.001
 
 
@@ -262,13 +262,15 @@ def convert(
         context: positions of the cache; the model's longest sequence, at most 2048, if left out. For an embedding model the most
             tokens of a text; the model's longest text if left out.
         prefill: tokens that the model reads in one call.
-        weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8` or `int4`.
+        weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8`, `int4`, or `lut4` and
+            `lut6` with tables.
         layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
             `executorch-multifunction`, for swift-transformers `swift-transformers`, and for the Neural Engine `chunks` or
             `anemll`, directories of models. If left out, a `.pte` has the layout `executorch`.
         padded: texts of an embedding model always have `context` tokens, with padding, as the Neural Engine requires.
         verify: a text on which the written model is compared with the weights of the file.
-        max_divergence: the largest mean divergence of `verify` in nats; 0.001 if left out, with `int8` 0.05, with `int4` 0.5.
+        max_divergence: the largest mean divergence of `verify` in nats; 0.001 if left out, with `int8` and `lut6` 0.05, with
+            `int4` and `lut4` 0.5.
 
     Raises:
         ConversionError: the model family, the tokenizer or the layout is not supported.

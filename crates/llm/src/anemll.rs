@@ -12,7 +12,7 @@ use crate::decoder::anemll::{build_chunk, build_embeddings, build_head, piece_co
 use crate::decoder::{FunctionOptions, Interface};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{check_own, save_model, write_text};
-use crate::model::{BuildOptions, LanguageModel, MAIN, PREFILL, SavedModel};
+use crate::model::{BuildOptions, LanguageModel, MAIN, PREFILL, SavedModel, Weights};
 
 /// Name of the file that describes the bundle.
 pub(crate) const META: &str = "meta.yaml";
@@ -29,9 +29,15 @@ const VERSION: &str = "0.3.4";
 /// Key of the metadata with the positions of the cache. Others begin in the same way.
 const KEY: &str = "com.anemll.";
 
-/// The name of a chunk's model.
-fn chunk_name(prefix: &str, index: usize, count: usize) -> String {
-    format!("{prefix}_FFN_PF_chunk_{:02}of{count:02}.mlmodelc", index + 1)
+/// The name of a chunk's model, after the name of all.
+fn chunk_name(all: &str, index: usize, count: usize) -> String {
+    format!("{all}_chunk_{:02}of{count:02}.mlmodelc", index + 1)
+}
+
+/// The names of the embeddings, of all chunks, and of the head, without endings.
+fn part_names(prefix: &str, weights: Weights) -> [String; 3] {
+    let bits = weights.table_bits().map_or_else(String::new, |bits| format!("_lut{bits}"));
+    ["embeddings", "FFN_PF", "lm_head"].map(|part| format!("{prefix}_{part}{bits}"))
 }
 
 /// A model of a bundle.
@@ -50,11 +56,11 @@ impl LanguageModel {
 
     /// Names of the models, and the files that describe them.
     pub(crate) fn anemll_files(&self, options: &BuildOptions) -> Result<Vec<String>> {
-        let prefix = self.anemll_prefix();
+        let [embeddings, all, head] = part_names(&self.anemll_prefix(), options.weights);
         let count = self.chunk_layers(options)?.len();
-        let mut names = vec![format!("{prefix}_embeddings.mlmodelc")];
-        names.extend((0..count).map(|index| chunk_name(&prefix, index, count)));
-        names.extend([format!("{prefix}_lm_head.mlmodelc"), META.to_owned(), CONFIG.to_owned()]);
+        let mut names = vec![format!("{embeddings}.mlmodelc")];
+        names.extend((0..count).map(|index| chunk_name(&all, index, count)));
+        names.extend([format!("{head}.mlmodelc"), META.to_owned(), CONFIG.to_owned()]);
         Ok(names)
     }
 
@@ -163,13 +169,15 @@ impl LanguageModel {
 
     /// The description of the bundle.
     fn anemll_meta(&self, options: &BuildOptions, chunks: usize) -> String {
-        let BuildOptions { context, prefill, .. } = *options;
+        let BuildOptions { context, prefill, weights, .. } = *options;
         let (name, prefix) = (self.config().family.name, self.anemll_prefix());
+        let [embeddings, all, head] = part_names(&prefix, weights);
+        let bits = weights.table_bits().map_or_else(|| "none".to_owned(), |bits| bits.to_string());
         let pieces = piece_count(self.config());
         // ANEMLL's programs add the number of the chunk to this name if there are several.
         let ffn = match chunks {
-            1 => chunk_name(&prefix, 0, 1),
-            _ => format!("{prefix}_FFN_PF.mlmodelc"),
+            1 => chunk_name(&all, 0, 1),
+            _ => format!("{all}.mlmodelc"),
         };
         format!(
             "model_info:
@@ -188,13 +196,13 @@ impl LanguageModel {
   parameters:
     context_length: {context}
     batch_size: {prefill}
-    lut_embeddings: none
-    lut_ffn: none
-    lut_lmhead: none
+    lut_embeddings: {bits}
+    lut_ffn: {bits}
+    lut_lmhead: {bits}
     num_chunks: {chunks}
     model_prefix: {prefix}
-    embeddings: {prefix}_embeddings.mlmodelc
-    lm_head: {prefix}_lm_head.mlmodelc
+    embeddings: {embeddings}.mlmodelc
+    lm_head: {head}.mlmodelc
     ffn: {ffn}
     split_lm_head: {pieces}
 "
@@ -204,13 +212,16 @@ impl LanguageModel {
 
 /// Adds the metadata, and the two lengths of the embeddings.
 fn describe(model: &mut Model, options: &BuildOptions, chunk: Option<(usize, usize)>) {
-    let BuildOptions { context, prefill, .. } = *options;
+    let BuildOptions { context, prefill, weights, .. } = *options;
     let description = &mut model.description;
     let metadata = description.metadata.get_or_insert_default();
     let mut set =
         |key: &str, value: String| metadata.set_user_defined(format!("{KEY}{key}"), value);
     set("info", format!("converted by coremill for ANEMLL {VERSION}"));
     set("context_length", context.to_string());
+    if let Some(bits) = weights.table_bits() {
+        set("lut_bits", bits.to_string());
+    }
     if let Some((chunk, count)) = chunk {
         set("num_chunks", count.to_string());
         set("chunk_no", chunk.to_string());

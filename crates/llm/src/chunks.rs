@@ -50,7 +50,7 @@ pub(crate) fn refuse_block_scales(weights: Weights) -> Result<()> {
     }
     let message = "the Neural Engine has no scales for blocks of weights, as `int4` has";
     let error = Error::new(ErrorKind::Argument, message);
-    Err(error.with_hint("choose `int8`, or palettize the models afterwards"))
+    Err(error.with_hint("choose `int8`, `lut4` or `lut6`"))
 }
 
 impl LanguageModel {
@@ -66,7 +66,8 @@ impl LanguageModel {
                 let bits = match options.weights {
                     Weights::Exact | Weights::Fp16 => 16.0,
                     Weights::Int8 => 8.0,
-                    Weights::Int4 => 4.0,
+                    Weights::Lut6 => 6.0,
+                    Weights::Int4 | Weights::Lut4 => 4.0,
                 };
                 let bytes = self.layer_weights() as f64 * bits / 8.0;
                 layers.div_ceil(MAX_LAYERS).max((bytes / MAX_BYTES).ceil() as usize).min(layers)

@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
 use coremill_compress::{
-    CompressionConfig, CompressionOutcome, Options as CompressOptions, Rule, Values, compress,
+    CompressionConfig, CompressionOutcome, Options as CompressOptions, Palette, Rule, Values,
+    compress,
 };
 use coremill_delegate::FORWARD;
 use coremill_graph::{
@@ -53,6 +54,10 @@ pub enum Weights {
     Int8,
     /// 4-bit integers with a scale for each block of 32.
     Int4,
+    /// 4-bit indices into a table for each 16 output channels.
+    Lut4,
+    /// 6-bit indices into a table for each 16 output channels.
+    Lut6,
 }
 
 /// Functions of a converted model, and their inputs and outputs.
@@ -100,6 +105,20 @@ impl FromStr for Layout {
     }
 }
 
+/// Output channels that share a table.
+const TABLE_CHANNELS: usize = 16;
+
+impl Weights {
+    /// Bits of an index into a table; `None` for weights without tables.
+    pub(crate) fn table_bits(self) -> Option<u32> {
+        match self {
+            Weights::Lut4 => Some(4),
+            Weights::Lut6 => Some(6),
+            _ => None,
+        }
+    }
+}
+
 impl FromStr for Weights {
     type Err = Error;
 
@@ -112,6 +131,8 @@ impl FromStr for Weights {
                 ("fp16", Weights::Fp16),
                 ("int8", Weights::Int8),
                 ("int4", Weights::Int4),
+                ("lut4", Weights::Lut4),
+                ("lut6", Weights::Lut6),
             ],
         )
     }
@@ -318,14 +339,13 @@ impl LanguageModel {
     }
 
     /// Losses of tensors whose weights differ on a device that computes in `fp16`. They are measured in samples of each
-    /// tensor. Conversion computes the integers of [`Weights::Int8`] and [`Weights::Int4`], so that [`LanguageModel::save`]
-    /// returns their losses.
+    /// tensor. Conversion computes the integers and tables of other weights, so that [`LanguageModel::save`] returns their losses.
     pub fn losses(&self, weights: Weights) -> Result<Vec<TensorLoss>> {
         let mut losses = Vec::new();
         for (name, param) in self.source.params.iter() {
             let decibels = match weights {
                 Weights::Exact | Weights::Fp16 => param.fp16_decibels(weights == Weights::Exact)?,
-                Weights::Int8 | Weights::Int4 => None,
+                _ => None,
             };
             if let Some(decibels) = decibels {
                 losses.push(TensorLoss {
@@ -596,6 +616,14 @@ pub(crate) fn compress_weights(
     };
     let form = match weights {
         Weights::Int4 => integers(Integer::Int4, Granularity::Block(32)),
+        Weights::Lut4 | Weights::Lut6 => {
+            let palette = Palette {
+                bits: weights.table_bits(),
+                group: Some(TABLE_CHANNELS),
+                ..Palette::default()
+            };
+            CompressionConfig { values: Values::Palette(palette), ..CompressionConfig::default() }
+        }
         _ => integers(Integer::Int8, Granularity::Channel),
     };
     let rule = Rule { selector: Default::default(), form };

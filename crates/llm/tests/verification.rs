@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use coremill_graph::{Device, Numerics, Session};
 use coremill_llm::{
-    BuildOptions, Destination, LanguageModel, Layout, Score, VerifyOptions, Weights,
+    BuildOptions, Destination, LanguageModel, Layout, SavedModel, Score, VerifyOptions, Weights,
 };
+use coremill_verify::check;
 use half::f16;
 use serde_json::json;
 
@@ -124,5 +126,49 @@ fn losses_of_integers_are_reported() {
         }
         let compared = verified(&model, &destination).comparison.expect("a reference");
         assert!((1e-7..0.05).contains(&compared.divergence), "{compared:?}");
+    }
+}
+
+/// Asserts that `check` has no warning about a package. Looking up rows is what the embeddings are a model of their own for.
+fn assert_accepted(path: &Path) {
+    if path.extension().is_none_or(|extension| extension != "mlpackage") {
+        return;
+    }
+    let mut executable = Session::new(Device::Host).open(path).expect("opens");
+    let report = check(executable.model().expect("a model"));
+    let mut codes: Vec<_> = report.diagnostics.iter().map(|found| found.code.name()).collect();
+    codes.retain(|code| !(path.ends_with("embeddings.mlpackage") && *code == "runtime-index"));
+    assert!(codes.is_empty(), "{}: {codes:?}", path.display());
+}
+
+/// The arithmetic of the Neural Engine, and weights in forms that it reads, move the predictions by at most these divergences from fp32.
+#[test]
+fn models_for_the_neural_engine_agree_in_its_arithmetic() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let model = LanguageModel::open(source(&scratch.path().join("a"), 5).folder).expect("opens");
+    let forms =
+        [(Weights::Fp16, 1e-4), (Weights::Int8, 1e-3), (Weights::Lut6, 1e-2), (Weights::Lut4, 0.1)];
+    for layout in [Layout::Chunks, Layout::Anemll] {
+        let mut before = 0.0;
+        for (weights, limit) in forms {
+            let output = scratch.path().join(format!("{layout:?}{weights:?}"));
+            let destination = Destination::of(&output, Some(layout)).expect("a destination");
+            let saved = model.save(&destination, &[], &options(weights), false, &mut |_| {});
+            // All matrices have a loss: the table of tokens twice, as embeddings and as output head.
+            let SavedModel { files, losses, .. } = saved.expect("written");
+            if layout == Layout::Chunks {
+                files.iter().for_each(|path| assert_accepted(path));
+            }
+            assert_eq!(losses.is_empty(), weights == Weights::Fp16, "{losses:?}");
+            let mut verify = VerifyOptions::default();
+            verify.numerics = Numerics::Ane;
+            let score = model.verify(destination.path(), &ids(), verify, &mut |_| {});
+            let compared = score.expect("runs").comparison.expect("a reference");
+            assert!(
+                compared.divergence > before && compared.divergence < limit,
+                "{layout:?}, {weights:?}: {compared:?}, before {before}"
+            );
+            before = compared.divergence;
+        }
     }
 }

@@ -172,7 +172,8 @@ impl EmbeddingModel {
         let has_blocks = self.params.iter().any(|(_, param)| param.scheme().is_some());
         let target = match options.weights {
             Weights::Exact if has_blocks => Opset::Ios18,
-            Weights::Int4 => Opset::Ios18,
+            // So did tables of groups of channels.
+            Weights::Int4 | Weights::Lut4 | Weights::Lut6 => Opset::Ios18,
             _ => Opset::Ios16,
         };
         Ok(build(&self.config, self.length(options)?, target))

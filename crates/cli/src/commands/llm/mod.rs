@@ -23,7 +23,7 @@ use crate::progress::Progress;
 /// relatives, have one function from tokens to a vector; `coremill embed` runs them.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B --dry-run\n  coremill llm Qwen3-0.6B -o qwen3 --weights int4 --verify article.txt\n  coremill generate smollm2 --chat -p 'Hello!'"
+    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B -o qwen3-anemll --layout anemll --weights lut6\n  coremill llm Qwen3-0.6B --dry-run\n  coremill llm Qwen3-0.6B -o qwen3 --weights int4 --verify article.txt\n  coremill generate smollm2 --chat -p 'Hello!'"
 )]
 pub(crate) struct Args {
     /// A `.gguf`, or a folder with `config.json` and safetensors
@@ -73,6 +73,10 @@ pub(super) enum WeightsArg {
     Int8,
     /// 4-bit integers with a scale for each 32 input channels; embeddings have 8 bits
     Int4,
+    /// 4-bit indices into a table for each 16 output channels
+    Lut4,
+    /// 6-bit indices into a table for each 16 output channels
+    Lut6,
 }
 
 impl From<WeightsArg> for Weights {
@@ -82,6 +86,8 @@ impl From<WeightsArg> for Weights {
             WeightsArg::Fp16 => Weights::Fp16,
             WeightsArg::Int8 => Weights::Int8,
             WeightsArg::Int4 => Weights::Int4,
+            WeightsArg::Lut4 => Weights::Lut4,
+            WeightsArg::Lut6 => Weights::Lut6,
         }
     }
 }

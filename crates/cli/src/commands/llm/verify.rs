@@ -24,7 +24,7 @@ pub(super) struct VerifyArgs {
     /// weights' predictions in fp32
     #[arg(long, value_name = "TEXT", conflicts_with = "dry_run")]
     verify: Option<String>,
-    /// Maximum mean divergence from the source in nats [default: 0.001, with `int8` 0.05, with `int4` 0.5]
+    /// Maximum mean divergence from the source in nats [default: 0.001, with `int8` and `lut6` 0.05, with `int4` and `lut4` 0.5]
     #[arg(long, value_name = "NATS", requires = "verify")]
     max_divergence: Option<f64>,
     /// Maximum number of tokens of the text
@@ -95,8 +95,8 @@ impl VerifyArgs {
             })?;
         let compared = score.comparison.unwrap_or_default();
         let limit = self.max_divergence.unwrap_or(match build.weights {
-            Weights::Int8 => 0.05,
-            Weights::Int4 => 0.5,
+            Weights::Int8 | Weights::Lut6 => 0.05,
+            Weights::Int4 | Weights::Lut4 => 0.5,
             _ => 0.001,
         });
         Ok(Verified {
