@@ -1,7 +1,8 @@
-//! Image inputs.
+//! Images as inputs and outputs.
 //!
 //! Core ML passes pixels to the program unchanged, from 0 to 255; scaling is part of the program. An image must have
-//! a size that the input accepts. On a device, Vision resizes it in one of the ways of [`Resize`].
+//! a size that the input accepts. On a device, Vision resizes it in one of the ways of [`Resize`]. [`to_png`] encodes
+//! outputs.
 //!
 //! ```no_run
 //! use coremill_session::images::{self, Resize};
@@ -18,13 +19,15 @@
 //! ```
 
 use std::fs::File;
-use std::io::{self, BufReader, Seek};
+use std::io::{self, BufReader, Cursor, Seek};
 use std::path::Path;
 
 use coremill_engine::Array;
 use coremill_mil::model::{ColorSpace, ImageType};
 use image::imageops::FilterType;
-use image::{DynamicImage, ImageDecoder, ImageReader, RgbImage};
+use image::{
+    DynamicImage, GrayImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader, RgbImage,
+};
 
 use crate::FeatureSpec;
 use crate::error::Error;
@@ -107,6 +110,57 @@ pub fn from_reader(
     }
     // The engine rounds to the input's type.
     Ok(Array::floats(coremill_tensor::DType::Fp32, shape, floats))
+}
+
+/// Encodes the value of an image output as a PNG file. Pixels are rounded and limited to 0 to 255, and the channels are
+/// written as red, green and blue. Grayscale images of 16-bit floats range from 0 to 1, and have 16 bits per pixel in the
+/// file.
+pub fn to_png(array: &Array, spec: &FeatureSpec) -> Result<Vec<u8>, Error> {
+    let name = &spec.name;
+    let refuse = |reason: String| Error::new(format!("output `{name}` {reason}"));
+    let Some(described) = spec.description.as_ref().and_then(|found| found.ty.image()) else {
+        return Err(refuse("is not an image".to_owned()).with_hint("write an array"));
+    };
+    let shape = array.shape();
+    let (Some(pixels), &[1, channels, height, width]) = (array.as_floats(), shape) else {
+        return Err(refuse(format!("must be floats of shape [1, C, H, W], found {shape:?}")));
+    };
+    let color_space = described.color_space;
+    if color_space.channels() != Some(channels as u64) {
+        return Err(refuse(format!("is an image of {color_space}, found shape {shape:?}")));
+    }
+    let side = |size: usize| u32::try_from(size).ok().filter(|side| (1..=MAX_SIDE).contains(side));
+    let (Some(width), Some(height)) = (side(width), side(height)) else {
+        return Err(refuse(format!("must have sides of 1 to {MAX_SIDE} pixels, found {shape:?}")));
+    };
+    // NaN becomes 0.
+    let byte = |pixel: f32| pixel.round_ties_even().clamp(0.0, 255.0) as u8;
+    let plane = pixels.len() / channels.max(1);
+    let picture = match color_space {
+        ColorSpace::Rgb | ColorSpace::Bgr => {
+            let order = if color_space == ColorSpace::Bgr { [2, 1, 0] } else { [0, 1, 2] };
+            let pixel = |at: usize| order.map(|channel| byte(pixels[channel * plane + at]));
+            let bytes = (0..plane).flat_map(pixel).collect();
+            RgbImage::from_raw(width, height, bytes).map(DynamicImage::ImageRgb8)
+        }
+        ColorSpace::Grayscale => {
+            let bytes = pixels.iter().map(|&pixel| byte(pixel)).collect();
+            GrayImage::from_raw(width, height, bytes).map(DynamicImage::ImageLuma8)
+        }
+        ColorSpace::GrayscaleFloat16 => {
+            let word = |pixel: f32| (pixel * 65535.0).round_ties_even().clamp(0.0, 65535.0) as u16;
+            let words = pixels.iter().map(|&pixel| word(pixel)).collect();
+            ImageBuffer::from_raw(width, height, words).map(DynamicImage::ImageLuma16)
+        }
+        ColorSpace::Other(_) => None,
+    };
+    let Some(picture) = picture else {
+        return Err(refuse(format!("is an image of {color_space}")));
+    };
+    let mut bytes = Cursor::new(Vec::new());
+    let written = picture.write_to(&mut bytes, ImageFormat::Png);
+    written.map_err(|error| refuse(format!("cannot be encoded: {error}")))?;
+    Ok(bytes.into_inner())
 }
 
 /// Decodes an image and applies its orientation. `accept` checks width and height before memory is allocated.
@@ -199,12 +253,10 @@ fn planes(picture: &RgbImage, order: [usize; 3]) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
-
     use coremill_mil::ir::Type;
     use coremill_mil::model::{FeatureDescription, FeatureType, ImageSizes};
     use coremill_tensor::DType;
-    use image::{ImageFormat, Rgb};
+    use image::Rgb;
 
     use super::*;
 
@@ -260,6 +312,28 @@ mod tests {
         assert!(fit[0] < fit[1] && fit[2..] == [0.0, 0.0], "{fit:?}");
         let stretch = floats(&bytes, &spec, Some(Resize::Stretch));
         assert!(stretch[0] < 64.0 && stretch[1] > 191.0, "{stretch:?}");
+    }
+
+    #[test]
+    fn outputs_are_encoded_in_the_order_of_the_file() {
+        let array = |channels: usize, pixels: &[f32]| {
+            Array::floats(DType::Fp32, [1, channels, 1, 2], pixels.to_vec())
+        };
+        let decoded = |bytes: &[u8]| image::load_from_memory(bytes).expect("a picture");
+        let planes = array(3, &[-7.0, 300.0, 0.5, 1.5, 7.4, f32::NAN]);
+        let rgb = to_png(&planes, &spec(ColorSpace::Rgb, 1, 2)).expect("a picture");
+        assert_eq!(decoded(&rgb).as_bytes(), [0, 0, 7, 255, 2, 0]);
+        let bgr = to_png(&planes, &spec(ColorSpace::Bgr, 1, 2)).expect("a picture");
+        assert_eq!(decoded(&bgr).as_bytes(), [7, 0, 0, 0, 2, 255]);
+        let gray = array(1, &[12.0, 254.6]);
+        let gray = to_png(&gray, &spec(ColorSpace::Grayscale, 1, 2)).expect("a picture");
+        assert_eq!(decoded(&gray).as_bytes(), [12, 255]);
+        let half = to_png(&array(1, &[0.5, 2.0]), &spec(ColorSpace::GrayscaleFloat16, 1, 2));
+        let half = decoded(&half.expect("a picture"));
+        assert_eq!(half.as_luma16().expect("16 bits").as_raw()[..], [32768, 65535]);
+        let error = to_png(&planes, &spec(ColorSpace::Grayscale, 1, 2)).expect_err("3 channels");
+        let message = "output `picture` is an image of grayscale, found shape [1, 3, 1, 2]";
+        assert_eq!(error.to_string(), message);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use coremill_session::{Session, inputs};
 use super::inputs::{constant_inputs, step_inputs};
 use super::outputs::{self, OutputSummary};
 use super::report::{Batch, Report};
-use super::{Args, Times, write_npz};
+use super::{Args, Times, files};
 use crate::commands::loaded::LoadedFunction;
 use crate::inputs::{Arrays, is_standard, read_step};
 use crate::output::{self, Failure, OutputPath};
@@ -171,7 +171,7 @@ fn perform_one(
     })?;
     let outputs = [outputs];
     if let Some(path) = &job.output {
-        write_npz(path, &outputs::entries(&outputs, args.positional))?;
+        files::write_npz(path, &files::named(outputs::entries(&outputs, args.positional)))?;
     }
     let [outputs] = &outputs;
     Ok((start.elapsed(), outputs::summarize(outputs)))

@@ -1,20 +1,22 @@
 //! `coremill run`: execution of a model.
 
 mod batch;
+mod files;
 mod inputs;
 mod limits;
 mod outputs;
 mod profile;
 mod report;
 
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coremill::feedback::feed;
 use coremill::{executorch, quantity};
 use coremill_engine::Limits;
-use coremill_session::{Array, Device, Hooks, Outputs, RunOptions, Session, Span, inputs};
+use coremill_session::{
+    Array, Device, FeatureSpec, Hooks, Outputs, RunOptions, Session, Span, inputs,
+};
 
 use super::loaded::{Content, DeviceArg, LoadedFunction, NumericsArg};
 use crate::inputs::{Arrays, NamedFile, NamedShape, failure, is_standard, read_npz, table};
@@ -28,7 +30,7 @@ pub(super) use outputs::parts;
 /// model runs. Without `--output`, a table shows the results.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1,softmax -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Model.mlpackage --batch --inputs samples/ -o results/\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
+    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1,softmax -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Filter.mlpackage --image x=in.png -o out.png\n  coremill run Model.mlpackage --batch --inputs samples/ -o results/\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive,
@@ -69,8 +71,9 @@ pub(crate) struct Args {
     /// Shape of an input for `--random`
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     shape: Vec<NamedShape>,
-    /// Output file: a `.npz`, or a `.npy` for a single output; `-` is standard output. With several
-    /// steps, `NAME` belongs to the last and `NAME@0` to the first
+    /// Output file: a `.npz`; for a single output also a `.npy`, or a `.png` if it is an image; `-` is
+    /// standard output. A directory, such as `out/`, receives `NAME.png` for each image and `NAME.npy`
+    /// for each array. With several steps, `NAME` belongs to the last and `NAME@0` to the first
     #[arg(short, long, value_name = "FILE")]
     output: Option<OutputPath>,
     /// Intermediate values to return as well, by the names in `text` and `compare --per-op`;
@@ -185,7 +188,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         set_states(&mut *session, path)?;
     }
     let done = perform(args, load, &loaded, &mut *session, &steps)?;
-    finish(args, &loaded, steps.last().map_or(&[], Vec::as_slice), &done)
+    let given = steps.last().map_or(&[][..], Vec::as_slice);
+    finish(args, &loaded, session.outputs(), given, &done)
 }
 
 fn options(args: &Args) -> RunOptions {
@@ -299,18 +303,19 @@ fn perform(
     Ok(Done { results, states, times, spans })
 }
 
-/// Writes the requested files and prints the report. `given` are the inputs of the last step.
+/// Writes the requested files and prints the report. `specs` are the outputs, and `given` the inputs of the last step.
 fn finish(
     args: &Args,
     loaded: &LoadedFunction,
+    specs: &[FeatureSpec],
     given: &[(String, Array)],
     done: &Done,
 ) -> Result<(), Failure> {
     if let Some(path) = &args.output {
-        write_outputs(path, &done.results, args.positional)?;
+        files::write(path, &done.results, args.positional, specs)?;
     }
     if let Some(path) = &args.state_out {
-        write_npz(path, &done.states)?;
+        files::write_npz(path, &done.states)?;
     }
     if let Some(path) = &args.trace {
         profile::write_trace(path, done.spans.last().map_or(&[][..], Vec::as_slice))?;
@@ -351,32 +356,6 @@ fn set_states(session: &mut dyn Session, path: &Path) -> Result<(), Failure> {
         })?;
     }
     Ok(())
-}
-
-fn write_outputs(path: &OutputPath, results: &[Outputs], positional: bool) -> Result<(), Failure> {
-    let arrays = outputs::entries(results, positional);
-    if path.extension().is_some_and(|extension| extension == "npy") {
-        let [(_, array)] = &arrays[..] else {
-            let names: Vec<_> = arrays.iter().map(|(name, _)| format!("`{name}`")).collect();
-            let message = format!("a `.npy` file holds one array; there are {}", names.join(", "));
-            return Err(Failure::user(message).hint(Some("end the name in `.npz`")));
-        };
-        coremill::arrays::write_npy(path, array).map_err(|error| failure(&error))
-    } else {
-        write_npz(path, &arrays)
-    }
-}
-
-fn write_npz(path: &OutputPath, arrays: &[(String, Array)]) -> Result<(), Failure> {
-    if !path.is_stdout() {
-        return coremill::arrays::write_npz(path, arrays).map_err(|error| failure(&error));
-    }
-    let write = || {
-        let mut to = BufWriter::new(std::io::stdout().lock());
-        coremill::arrays::to_npz(&mut to, arrays)?;
-        to.flush()
-    };
-    write().map_err(|error| Failure::user(format_args!("cannot write to standard output: {error}")))
 }
 
 /// Name of a device.

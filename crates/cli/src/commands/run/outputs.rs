@@ -9,20 +9,30 @@ use crate::output::{Cell, FAINT, STRONG, Table, paint};
 /// Maximum number of elements and classes in the summary.
 const SHOWN: usize = 5;
 
+/// An array to write.
+pub(super) struct Entry<'o> {
+    pub(super) name: String,
+    /// The output of the model.
+    pub(super) output: &'o str,
+    pub(super) array: Array,
+}
+
 /// The arrays to write for the outputs.
-pub(super) fn entries(results: &[Outputs], positional: bool) -> Vec<(String, Array)> {
+pub(super) fn entries(results: &[Outputs], positional: bool) -> Vec<Entry<'_>> {
     let mut entries = Vec::new();
     for (step, outputs) in results.iter().enumerate() {
-        let arrays = outputs.0.iter().enumerate().flat_map(|(index, (name, value))| {
-            let name = if positional { format!("arr_{index}") } else { name.clone() };
-            parts(value).into_iter().map(move |(part, array)| (format!("{name}{part}"), array))
-        });
-        if results.len() > 1 {
-            let arrays = arrays.clone();
-            entries.extend(arrays.map(|(name, array)| (format!("{name}@{step}"), array)));
-        }
-        if step + 1 == results.len() {
-            entries.extend(arrays);
+        let is_last = step + 1 == results.len();
+        let suffixes = [(results.len() > 1).then(|| format!("@{step}")), is_last.then(String::new)];
+        for suffix in suffixes.iter().flatten() {
+            for (index, (output, value)) in outputs.0.iter().enumerate() {
+                let name = if positional { format!("arr_{index}") } else { output.clone() };
+                let entry = |(part, array): (String, Array)| Entry {
+                    name: format!("{name}{part}{suffix}"),
+                    output,
+                    array,
+                };
+                entries.extend(parts(value).into_iter().map(entry));
+            }
         }
     }
     entries
@@ -273,14 +283,15 @@ mod tests {
         let classes = Value::Dictionary(vec![(Key::Text("cat".into()), 0.75)]);
         let step = |x| Outputs(vec![("y".to_owned(), array(x)), ("p".to_owned(), classes.clone())]);
         let names = |results: &[Outputs], positional| {
-            entries(results, positional).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+            entries(results, positional).into_iter().map(|entry| entry.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&[step(1.0)], false), ["y", "p.labels", "p.scores"]);
         assert_eq!(names(&[step(1.0)], true), ["arr_0", "arr_1.labels", "arr_1.scores"]);
-        let several = entries(&[step(1.0), step(2.0)], false);
+        let steps = [step(1.0), step(2.0)];
+        let several = entries(&steps, false);
         let find = |name: &str| {
-            let found = several.iter().find(|(found, _)| found == name).expect(name);
-            found.1.as_floats().map(|floats| floats[0])
+            let found = several.iter().find(|found| found.name == name).expect(name);
+            found.array.as_floats().map(|floats| floats[0])
         };
         assert_eq!((find("y@0"), find("y@1"), find("y")), (Some(1.0), Some(2.0), Some(2.0)));
     }
