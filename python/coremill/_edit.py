@@ -49,7 +49,7 @@ def edit(
         label_name: name of the output with the label; `classLabel` if left out.
         descriptions: texts for people, by input or output.
         optional: the elements of inputs that callers may leave out.
-        drop: outputs that are removed, with what only they need.
+        drop: outputs that are removed, with what only they need; without its label, a classifier returns the scores as an array.
         rename: new names, by the present ones.
 
     Raises:

@@ -1,15 +1,17 @@
-//! Class labels: `classify` returns the label with the highest score, and the scores by label.
+//! Class labels: `classify` returns the label with the highest score, and the scores by label. They are added and removed.
 
 use coremill_io::unknown_name;
-use coremill_mil::ir::{Binding, Constant, ConstantData, Dim, Op, Type, ValueId};
+use coremill_mil::ir::{Binding, Constant, ConstantData, Definition, Dim, Op, Type, ValueId};
 use coremill_mil::model::{FeatureDescription, FeatureType, KeyType};
 use coremill_mil::ops::OpKind;
 use coremill_mil::text::identifier;
+use coremill_passes::keep_unused_inputs;
 use coremill_tensor::DType;
 use serde::Deserialize;
 
 use crate::error::Error;
 use crate::interface::{Interface, Port};
+use crate::outputs::expose_value;
 
 /// Name of the output with the label, unless another is given.
 const LABEL_NAME: &str = "classLabel";
@@ -144,6 +146,37 @@ pub(crate) fn classify(
     let [name, probabilities] = names;
     *interface.predicted_feature = name;
     *interface.predicted_probabilities = probabilities;
+    Ok(())
+}
+
+/// Makes a classifier return its scores as an array instead of the label and the dictionary.
+pub(crate) fn declassify(interface: &mut Interface<'_>) -> Result<(), Error> {
+    let label = interface.output_value(interface.predicted_feature)?;
+    let function = &interface.function;
+    let classify = match function.value(label).definition {
+        Definition::Output(op, _) => Some(function.op(op)),
+        Definition::Input(..) => None,
+    };
+    let classify = classify.filter(|op| op.kind() == Some(OpKind::Classify));
+    let scores =
+        classify.and_then(|op| op.all_bindings().find(|(name, _)| *name == "probabilities"));
+    let (Some(classify), Some((_, &Binding::Value(scores)))) = (classify, scores) else {
+        let name = &interface.predicted_feature;
+        return Err(Error::of_type(format!("no `classify` computes the label `{name}`")));
+    };
+    let removed = classify.outputs.clone();
+    let body = interface.function.body;
+    interface.function.block_mut(body).outputs.retain(|output| !removed.contains(output));
+    let names = [&*interface.predicted_feature, &*interface.predicted_probabilities];
+    interface.outputs.retain(|feature| !names.contains(&&feature.name));
+    interface.predicted_feature.clear();
+    interface.predicted_probabilities.clear();
+    if !interface.function.outputs().contains(&scores) {
+        let name = interface.function.value(scores).name.clone();
+        expose_value(interface, scores, &name)?;
+    }
+    interface.sweep();
+    keep_unused_inputs(interface.function);
     Ok(())
 }
 

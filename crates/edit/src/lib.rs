@@ -89,7 +89,7 @@ pub enum Edit {
     },
     /// Makes a model a classifier.
     Classify(Classifier),
-    /// Removes an output, and what only it needs.
+    /// Removes an output, and what only it needs. Without its label, a classifier returns the scores as an array.
     DropOutput {
         /// The output.
         name: String,
@@ -158,6 +158,9 @@ pub fn apply(model: &mut Model, edits: &[Edit], function: Option<&str>) -> Resul
             Edit::Image(image) => images::to_image(&mut interface, image)?,
             Edit::Array { name } => images::to_array(&mut interface, name)?,
             Edit::Classify(classifier) => classes::classify(&mut interface, classifier)?,
+            Edit::DropOutput { name } if name == interface.predicted_feature => {
+                classes::declassify(&mut interface)?;
+            }
             Edit::DropOutput { name } => outputs::drop(&mut interface, name)?,
             Edit::ExposeOutput { name } => outputs::expose(&mut interface, name)?,
             Edit::Optional { name, default } => types::optional(&mut interface, name, *default)?,

@@ -14,12 +14,15 @@ pub(crate) fn drop(interface: &mut Interface<'_>, name: &str) -> Result<(), Erro
     let Port::Output(at) = interface.port(name)? else {
         return Err(Error::name(format!("`{name}` is not an output")));
     };
+    if name == interface.predicted_probabilities {
+        let hint = format!("drop `{}`: the scores become an array", interface.predicted_feature);
+        return Err(
+            Error::option(format!("`{name}` are the scores of the classifier")).with_hint(hint)
+        );
+    }
     if interface.outputs.len() == 1 {
         return Err(Error::option(format!("`{name}` is the only output"))
             .with_hint("expose another value first"));
-    }
-    if name == interface.predicted_feature || name == interface.predicted_probabilities {
-        return Err(Error::option(format!("`{name}` is an output of the classifier")));
     }
     let value = interface.output_value(name)?;
     let body = interface.function.body;
@@ -43,6 +46,15 @@ pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Er
     let Some(value) = computed.iter().copied().find(|value| named(value) == name) else {
         return Err(Error::name(unknown_name("value", name, computed.iter().map(named))));
     };
+    expose_value(interface, value, name)
+}
+
+/// Makes a value an output with a name, of a type that outputs can have.
+pub(crate) fn expose_value(
+    interface: &mut Interface<'_>,
+    value: ValueId,
+    name: &str,
+) -> Result<(), Error> {
     let tensor = interface.tensor(value)?.clone();
     let opset = interface.function.opset;
     let dtype = match tensor.dtype {

@@ -133,6 +133,28 @@ fn classifiers_give_the_label_first() {
 }
 
 #[test]
+fn labels_can_be_removed() {
+    let labels = || Labels::from_lines("cat\ndog\neel\n");
+    let classify = |output| Edit::Classify(Classifier { labels: labels(), output, name: None });
+    let drop = |name: &str| Edit::DropOutput { name: name.to_owned() };
+    let model = edited(SCORES, &[classify(None), drop("classLabel")]);
+    assert_eq!(model.description.outputs, described(SCORES).description.outputs);
+    assert_eq!(model.description.predicted_feature_name, "");
+    assert_eq!(model.description.predicted_probabilities_name, "");
+    assert_eq!(operations(&model), operations(&described(SCORES)));
+    // The scores are an output beside the others, and become one again.
+    let model = edited(SCORES, &[classify(Some("h".to_owned())), drop("classLabel")]);
+    let outputs: Vec<_> = model.description.outputs.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(outputs, ["y", "h"]);
+    // Labels can be replaced.
+    edited(SCORES, &[classify(None), drop("classLabel"), classify(None)]);
+    let mut classifier = edited(SCORES, &[classify(None)]);
+    let drop = drop("classLabel_probs");
+    let error = apply(&mut classifier, &[drop], None).expect_err("refused");
+    assert_eq!(error.to_string(), "`classLabel_probs` are the scores of the classifier");
+}
+
+#[test]
 fn names_change_in_program_and_description() {
     let rename = |from: &str, to: &str| Edit::Rename { from: from.to_owned(), to: to.to_owned() };
     // A value inside that has the name gets another one.
