@@ -15,6 +15,9 @@ use coremill_tensor::DType;
 use crate::error::Error;
 use crate::outputs::array_type;
 
+/// Arguments of fewer elements do not count as weights.
+const SMALLEST_WEIGHT: u64 = 10;
+
 /// The steps of a function: its operations in order, without constants, which every piece copies for itself.
 ///
 /// ```
@@ -94,7 +97,8 @@ impl Steps {
         let (mut start, mut held, mut size) = (0, HashSet::new(), 0);
         for step in 0..self.len() {
             let mut constants = self.constants(step..step + 1);
-            let alone = self.bytes(&constants);
+            let literals = self.literal_bytes(step);
+            let alone = self.bytes(&constants) + literals;
             if alone > bytes {
                 let (operator, name) = self.name(step);
                 let message =
@@ -103,7 +107,7 @@ impl Steps {
                     .with_hint(format!("raise the size of a piece, which is {bytes} bytes")));
             }
             constants.retain(|op| !held.contains(op));
-            let added = self.bytes(&constants);
+            let added = self.bytes(&constants) + literals;
             if size + added > bytes && step > start {
                 pieces.push(start..step);
                 start = step;
@@ -125,7 +129,7 @@ impl Steps {
         for step in 0..self.len() {
             let mut added = self.constants(step..step + 1);
             added.retain(|op| !held.contains(op));
-            size += self.bytes(&added);
+            size += self.bytes(&added) + self.literal_bytes(step);
             held.extend(added);
             sizes.push(size);
         }
@@ -271,8 +275,20 @@ impl Steps {
     }
 
     fn bytes(&self, constants: &HashSet<OpId>) -> u64 {
-        let values = constants.iter().flat_map(|&op| self.function().op(op).attributes.iter());
-        values.filter_map(|(_, constant)| constant.tensor_type()?.storage_bytes()).sum()
+        constants.iter().map(|&op| own_bytes(self.function().op(op))).sum()
+    }
+
+    /// Bytes of the constants that a step binds directly, in its blocks as well.
+    fn literal_bytes(&self, step: usize) -> u64 {
+        let (mut bytes, mut pending) = (0, vec![self.steps[step]]);
+        while let Some(op) = pending.pop() {
+            let op = self.function().op(op);
+            bytes += own_bytes(op);
+            for &block in &op.blocks {
+                pending.extend(&self.function().block(block).ops);
+            }
+        }
+        bytes
     }
 }
 
@@ -284,6 +300,21 @@ fn only(model: &Model) -> &Function {
 /// A `const`, or the expansion of a compressed one.
 fn is_constant(op: &Op) -> bool {
     op.is_constant() || op.type_name().starts_with("constexpr_")
+}
+
+/// Bytes of the constants in an operation. Arguments such as axes and bounds are too small to count.
+fn own_bytes(op: &Op) -> u64 {
+    let attributes = op.attributes.iter().map(|(_, constant)| constant);
+    let literals = op.all_bindings().filter_map(|(_, binding)| match binding {
+        Binding::Literal(constant) => Some(constant),
+        Binding::Value(_) => None,
+    });
+    let is_weight = |constant: &&Constant| {
+        let count = constant.tensor_type().and_then(TensorType::element_count);
+        count.is_some_and(|count| count >= SMALLEST_WEIGHT)
+    };
+    let constants = attributes.chain(literals.filter(is_weight));
+    constants.filter_map(|constant| constant.tensor_type()?.storage_bytes()).sum()
 }
 
 /// The values bound to parameters.

@@ -125,3 +125,20 @@ fn unknown_values_are_named() {
     let error = steps(NETWORK).after(&["totl".to_owned()]).expect_err("no such value");
     assert!(error.to_string().starts_with("unknown value `totl`"), "{error}");
 }
+
+#[test]
+fn weights_that_are_arguments_count() {
+    let weight = format!("tensor<fp32, [12]>([{}])", ["1"; 12].join(", "));
+    let body = format!(
+        "func main<ios17>(tensor<fp32, [12]> x) {{
+            tensor<fp32, [12]> a = add(x = x, y = {weight});
+            tensor<fp32, [12]> b = mul(x = a, y = {weight});
+            tensor<fp32, [12]> c = mul(x = b, y = fp32(2));
+        }} -> (c);"
+    );
+    let steps = steps(&body);
+    assert_eq!(steps.of_size(96).expect("one piece").len(), 1);
+    assert_eq!(steps.of_size(48).expect("two pieces"), [0..1, 1..3]);
+    let error = steps.of_size(47).expect_err("too small");
+    assert_eq!(error.to_string(), "`add` of `a` alone has 48 bytes of weights");
+}

@@ -222,6 +222,9 @@ impl<'r> Run<'r, '_> {
             for &slot in released {
                 self.release(slot);
             }
+            if let Some(after_step) = &mut self.hooks.after_step {
+                after_step();
+            }
         }
         Ok(())
     }

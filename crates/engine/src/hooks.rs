@@ -13,4 +13,6 @@ pub struct Hooks<'h> {
     pub observe: Option<Observer<'h>>,
     /// Receives the duration of each step.
     pub profile: Option<&'h mut Vec<Span>>,
+    /// Called after each step, for instance to release the pages of weights that are not needed again.
+    pub after_step: Option<&'h mut dyn FnMut()>,
 }

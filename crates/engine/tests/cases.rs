@@ -48,7 +48,7 @@ fn observed() {
         let mut observe = |_: &str, name: &str, value: &Value| {
             seen.insert(name.to_owned(), value.clone());
         };
-        let mut hooks = Hooks { observe: Some(&mut observe), profile: None };
+        let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
         let outputs = session.run_with(&inputs(case), &mut hooks);
         let outputs = outputs.map_err(|error| error.to_string())?;
         for (name, value) in &outputs.0 {

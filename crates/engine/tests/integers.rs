@@ -228,10 +228,10 @@ fn check(text: &str, input: &[usize], step: f32, tolerance: f32) -> Vec<String> 
             let array = || [("x", Array::floats(DType::Fp32, input, floats.clone()))];
             let (mut seen, mut spans) = (0, Vec::new());
             let mut observe = |_: &str, _: &str, _: &Value| seen += 1;
-            let mut hooks = Hooks { observe: Some(&mut observe), profile: None };
+            let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
             let expected = session.run_with(&array(), &mut hooks).expect("it runs");
             assert!(seen > 0, "somebody looked on");
-            let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
+            let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
             let found = session.run_with(&array(), &mut hooks);
             let found = found.unwrap_or_else(|error| panic!("{error}\n{text}"));
             for ((_, found), (_, expected)) in found.0.iter().zip(&expected.0) {

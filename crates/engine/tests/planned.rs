@@ -93,7 +93,7 @@ fn run_both_ways(path: &Path, numerics: Numerics, threads: usize) -> Result<Stri
                 inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
             let one = planned.run(&inputs);
             let mut ignore = |_: &str, _: &str, _: &Value| {};
-            let mut hooks = Hooks { observe: Some(&mut ignore), profile: None };
+            let mut hooks = Hooks { observe: Some(&mut ignore), ..Hooks::default() };
             let other = observed.run_with(&inputs, &mut hooks);
             match (one, other) {
                 (Ok(one), Ok(other)) => worst = worst.max(difference(&one, &other)?),

@@ -161,10 +161,10 @@ fn what_is_repeated_gives_what_copies_give() {
                 })
                 .collect();
             let mut ignore = |_: &str, _: &str, _: &Value| {};
-            let mut hooks = Hooks { observe: Some(&mut ignore), profile: None };
+            let mut hooks = Hooks { observe: Some(&mut ignore), ..Hooks::default() };
             let expected = session.run_with(&inputs, &mut hooks).expect("it runs op by op");
             let mut spans: Vec<Span> = Vec::new();
-            let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
+            let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
             let found = session.run_with(&inputs, &mut hooks).expect("it runs as planned");
             for ((name, expected), (_, found)) in expected.0.iter().zip(&found.0) {
                 let [expected, found] = [expected, found].map(|value| {

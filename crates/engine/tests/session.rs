@@ -126,7 +126,8 @@ fn an_observer_sees_every_value_and_a_profile_every_step() {
     let mut observe = |operation: &str, name: &str, value: &Value| {
         seen.push(format!("{operation} {name} {:?}", value.as_array().map(Array::shape)));
     };
-    let mut hooks = Hooks { observe: Some(&mut observe), profile: Some(&mut spans) };
+    let mut hooks =
+        Hooks { observe: Some(&mut observe), profile: Some(&mut spans), ..Hooks::default() };
     session.run_with(&[("n", n), ("x", floats(&[2], &[0.0, 0.0]))], &mut hooks).expect("it runs");
     assert_eq!(seen.iter().filter(|line| line.starts_with("add twice")).count(), 2);
     assert_eq!(seen.last().map(String::as_str), Some("while_loop y Some([2])"));

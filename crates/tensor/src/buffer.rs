@@ -222,6 +222,16 @@ impl Buffer {
         }
     }
 
+    /// Releases the pages of the buffer's file, if it is mapped. They are read again when they are used. A run that uses
+    /// each weight once needs less memory with this.
+    pub fn release_file(&self) {
+        match &*self.owner {
+            Owner::File(mapping) => release(&mapping.map, &(0..mapping.map.len())),
+            Owner::Watched { bytes, .. } => bytes.release_file(),
+            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => {}
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.range.len()

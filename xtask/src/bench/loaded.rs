@@ -93,7 +93,7 @@ impl LoadedModel {
         let (mut times, mut steps): (Vec<f64>, Vec<Span>) = Default::default();
         for _ in 0..runs {
             let mut spans = Vec::new();
-            let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
+            let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
             let start = Instant::now();
             self.session.run_with(&inputs, &mut hooks).map_err(|error| error.to_string())?;
             times.push(start.elapsed().as_secs_f64() * 1e3);

@@ -1,12 +1,14 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use coremill::edit::Steps;
 use coremill::mil::pipeline::{Pipeline, Stage};
-use coremill::session::{self, RunOptions};
+use coremill::session::{self, Hooks, RunOptions};
 use coremill::{Model, OpenedModel, SaveOptions, Verified, quantity};
 use coremill_engine::{Array, Numerics, Outputs, Value};
+use coremill_mil::ir::{Binding, ConstantData};
+use coremill_tensor::Buffer;
 use serde::Serialize;
 
 use crate::inputs::{self, Arrays};
@@ -170,11 +172,13 @@ fn save(
 /// Runs the whole model and the pieces on the same inputs; fails unless they compute the same bits.
 fn compare(whole: &Verified<'_>, pieces: &[Verified<'_>]) -> Result<(), Failure> {
     let options = RunOptions { numerics: Numerics::Rounded, ..RunOptions::default() };
+    // Weights are used once, so that models larger than the memory can be compared.
+    let files = weight_files(whole.model());
     let mut passed: HashMap<String, Array> = HashMap::new();
-    let expected = outputs(whole, &options, &mut passed)?;
+    let expected = outputs(whole, &options, &files, &mut passed)?;
     let mut computed = Outputs(Vec::new());
     for piece in pieces {
-        let found = outputs(piece, &options, &mut passed)?;
+        let found = outputs(piece, &options, &files, &mut passed)?;
         for (name, value) in &found.0 {
             if let Value::Array(array) = value {
                 passed.insert(name.clone(), array.clone());
@@ -191,10 +195,33 @@ fn compare(whole: &Verified<'_>, pieces: &[Verified<'_>]) -> Result<(), Failure>
     Ok(())
 }
 
+/// A weight of each mapped file.
+fn weight_files(model: &Model) -> Vec<Buffer> {
+    let mut files = BTreeMap::new();
+    for function in &model.program.functions {
+        for (_, op) in function.all_ops() {
+            let literals = op.all_bindings().filter_map(|(_, binding)| match binding {
+                Binding::Literal(constant) => Some(constant),
+                Binding::Value(_) => None,
+            });
+            for constant in op.attributes.iter().map(|(_, constant)| constant).chain(literals) {
+                if let ConstantData::Weight(weight) = &constant.data
+                    && let Some(data) = &weight.data
+                    && let Some(span) = data.file_span()
+                {
+                    files.entry(span.path.to_owned()).or_insert_with(|| data.clone());
+                }
+            }
+        }
+    }
+    files.into_values().collect()
+}
+
 /// Runs a model on inputs from `known`. Adds random elements for missing inputs.
 fn outputs(
     model: &Verified<'_>,
     options: &RunOptions,
+    files: &[Buffer],
     known: &mut HashMap<String, Array>,
 ) -> Result<Outputs, Failure> {
     let executable = session::load(model, options).map_err(|error| super::failure(&error))?;
@@ -206,7 +233,10 @@ fn outputs(
     let function = session.function().to_owned();
     let vocabulary = |name: &str| executable.vocabulary(&function, name);
     inputs::fill(&[], &specs, SEED, &mut given, &vocabulary)?;
-    let outputs = session.run(&session::inputs(&given)).map_err(|error| super::failure(&error))?;
+    let mut release = || files.iter().for_each(Buffer::release_file);
+    let mut hooks = Hooks { after_step: Some(&mut release), ..Hooks::default() };
+    let outputs = session.run_with(&session::inputs(&given), &mut hooks);
+    let outputs = outputs.map_err(|error| super::failure(&error))?;
     known.extend(given);
     Ok(outputs)
 }

@@ -41,10 +41,10 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
                 let input = || Array::floats(DType::Fp32, x, Vec::clone(&elements));
                 let (mut seen, mut spans) = (0, Vec::new());
                 let mut observe = |_: &str, _: &str, _: &Value| seen += 1;
-                let mut hooks = Hooks { observe: Some(&mut observe), profile: None };
+                let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
                 let expected = session.run_with(&[("x", input())], &mut hooks).expect("it runs");
                 assert!(seen > 0, "somebody looked on");
-                let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
+                let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
                 let found = session.run_with(&[("x", input())], &mut hooks).expect("it runs");
                 let what = format!("{dtype} {numerics:?} on {threads} threads");
                 // Another summation order may round to the next fp16 number.

@@ -241,7 +241,7 @@ mod tests {
         let mut session = engine.session("main").expect("it exists");
         let x = Array::floats(DType::Fp32, [1, 16, 8, 8], vec![1.0; 1024]);
         let mut steps = Vec::new();
-        let mut hooks = Hooks { observe: None, profile: Some(&mut steps) };
+        let mut hooks = Hooks { profile: Some(&mut steps), ..Hooks::default() };
         session.run_with(&[("x", x)], &mut hooks).expect("it runs");
 
         let pixels = 64.0;
