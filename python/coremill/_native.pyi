@@ -16,6 +16,7 @@ __all__ = [
     "lower",
     "load",
     "merge",
+    "randomize_weights",
     "split",
     "save_pipeline",
     "figures",
@@ -50,6 +51,7 @@ def lower(programs: Any, **options: Any) -> Program: ...
 def merge(
     functions: Sequence[tuple[str, Model, Optional[str]]], default: Optional[str] = None
 ) -> Model: ...
+def randomize_weights(model: Model, seed: int) -> Model: ...
 def split(
     model: Model,
     max_size: Optional[str] = None,

@@ -1,10 +1,16 @@
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use coremill_mil::ir::{Attributes, Binding, Constant, ConstantData, Function, OpId, TensorType};
+use coremill_mil::ir::{
+    Attributes, Binding, Constant, ConstantData, Function, Op, OpId, TensorType, ValueId,
+};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 use half::{bf16, f16};
+
+/// Constants of fewer elements are no weights.
+const SMALL: u64 = 10;
 
 /// Fills weights whose files are missing with random elements, and returns the number of weights.
 ///
@@ -35,12 +41,119 @@ pub fn fill_weights(model: &mut Model, seed: u64) -> usize {
     filler.filled
 }
 
+/// Replaces all weights by random elements, as [`fill_weights`] makes them, and returns their number.
+///
+/// Structures stay: the masks of sparse weights, and integers that are no codes of compressed weights, such as indices.
+///
+/// ```
+/// use coremill::mil::{ir::Constant, model::describe, text};
+///
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = tensor<fp32, [2]>([0x1p+3, 0x1p+4]));
+///     } -> (y);
+/// }";
+/// let mut model = describe(text::parse(text, &text::NoWeights)?)?;
+/// // Small constants are part of the program, and no weights.
+/// assert_eq!(coremill::randomize_weights(&mut model, 1), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn randomize_weights(model: &mut Model, seed: u64) -> usize {
+    let mut filler = Filler { seed, filled: 0 };
+    for function in &mut model.program.functions {
+        filler.randomize(function);
+    }
+    filler.filled
+}
+
 struct Filler {
     seed: u64,
     filled: usize,
 }
 
+/// Parts of compressed weights.
+#[derive(Default)]
+struct Parts {
+    masks: HashSet<ValueId>,
+    codes: HashSet<ValueId>,
+}
+
+impl Parts {
+    fn of(function: &Function) -> Parts {
+        let mut parts = Parts::default();
+        for (_, op) in function.all_ops().filter(|(_, op)| is_expansion(op)) {
+            for (name, binding) in op.all_bindings() {
+                if let Binding::Value(value) = binding {
+                    let is_mask = name.ends_with("mask");
+                    let set = if is_mask { &mut parts.masks } else { &mut parts.codes };
+                    set.insert(*value);
+                }
+            }
+        }
+        parts
+    }
+}
+
+/// Whether an operation expands a compressed weight.
+fn is_expansion(op: &Op) -> bool {
+    op.type_name().starts_with("constexpr_")
+}
+
 impl Filler {
+    /// Replaces the weights of a function.
+    fn randomize(&mut self, function: &mut Function) {
+        let parts = Parts::of(function);
+        for index in 0..function.op_count() {
+            let op = function.op_mut(OpId::from_index(index));
+            let is_expansion = is_expansion(op);
+            let output = op.outputs.first();
+            let is_mask = output.is_some_and(|output| parts.masks.contains(output));
+            let is_code = is_expansion || output.is_some_and(|output| parts.codes.contains(output));
+            let attributes: Vec<String> = op
+                .attributes
+                .iter()
+                .map(|(name, _)| name.to_owned())
+                .filter(|name| !is_mask && !name.ends_with("mask"))
+                .collect();
+            for name in attributes {
+                if let Some(constant) = op.attributes.get_mut(&name) {
+                    self.replace(constant, is_code);
+                }
+            }
+            for input in op.inputs.iter_mut().filter(|input| !input.name.ends_with("mask")) {
+                for binding in &mut input.bindings {
+                    if let Binding::Literal(constant) = binding {
+                        self.replace(constant, is_expansion);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Replaces a weight. Integers are replaced only if they are codes.
+    fn replace(&mut self, constant: &mut Constant, is_code: bool) {
+        let is_float = constant.tensor_type().is_some_and(|ty| ty.dtype.is_float());
+        if !is_float && !is_code {
+            return;
+        }
+        match &mut constant.data {
+            ConstantData::Weight(weight) => {
+                weight.data = None;
+                self.constant(constant);
+            }
+            ConstantData::Bytes(bytes) => {
+                let Some(tensor) = constant.ty.as_tensor() else { return };
+                let is_small = tensor.element_count().is_none_or(|count| count < SMALL);
+                let seed = self.seed.wrapping_add(self.filled as u64);
+                if let Some(drawn) = elements(tensor, seed).filter(|_| !is_small) {
+                    *bytes = Buffer::from(drawn);
+                    self.filled += 1;
+                }
+            }
+            ConstantData::Strings(_) | ConstantData::Sequence(_) | ConstantData::Entries(_) => {}
+        }
+    }
+
     fn function(&mut self, function: &mut Function) {
         for index in 0..function.op_count() {
             let op = function.op_mut(OpId::from_index(index));
@@ -68,8 +181,9 @@ impl Filler {
             ConstantData::Weight(weight) if weight.data.is_none() => {
                 let Some(tensor) = ty.as_tensor() else { return };
                 let mut hasher = DefaultHasher::new();
-                if let Some(place) = &weight.place {
-                    (&place.file, place.offset).hash(&mut hasher);
+                match &weight.place {
+                    Some(place) => (&place.file, place.offset).hash(&mut hasher),
+                    None => self.filled.hash(&mut hasher),
                 }
                 if let Some(bytes) = elements(tensor, self.seed ^ hasher.finish()) {
                     weight.data = Some(Buffer::from(bytes));

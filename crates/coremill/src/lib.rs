@@ -95,7 +95,7 @@ pub use files::{
     OpenedModel, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline,
     save_text, write_file,
 };
-pub use fill::fill_weights;
+pub use fill::{fill_weights, randomize_weights};
 
 #[cfg(feature = "compiler")]
 pub use programs::{Conversion, ConvertOptions, LowerOptions, LoweredProgram, convert, lower};

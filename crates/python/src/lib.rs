@@ -343,6 +343,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(lower, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
     module.add_function(wrap_pyfunction!(model::merge, module)?)?;
+    module.add_function(wrap_pyfunction!(model::randomize_weights, module)?)?;
     module.add_function(wrap_pyfunction!(model::split, module)?)?;
     module.add_function(wrap_pyfunction!(model::save_pipeline, module)?)?;
     module.add_function(wrap_pyfunction!(compare::figures, module)?)?;

@@ -392,6 +392,19 @@ pub(crate) fn merge(
     Ok(Model::new(merged, lent, None))
 }
 
+/// A model with random weights.
+#[pyfunction]
+pub(crate) fn randomize_weights(py: Python<'_>, model: Py<Model>, seed: u64) -> PyResult<Model> {
+    let opened = model.get().opened();
+    let made = work::run(py, move |stage| {
+        stage.set("drawing the weights");
+        let mut model = opened.model.clone();
+        coremill::randomize_weights(&mut model, seed);
+        Ok(OpenedModel::made(model, Path::new("model")))
+    })?;
+    Ok(Model::new(made, Vec::new(), None))
+}
+
 /// A model as pieces that run one after another: of at most `max_size`, after the operations of `after`, or halves.
 #[pyfunction]
 #[pyo3(signature = (model, max_size=None, after=None, function=None))]
