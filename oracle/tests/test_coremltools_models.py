@@ -2,6 +2,7 @@
 
 import math
 
+import coremltools
 import numpy
 import pytest
 import torch
@@ -96,13 +97,18 @@ def test_assets_in_memory_predict():
         MLModelAsset.from_memory(b"", {"weights/../../a": b""})
 
 
-def test_pipelines_run_their_stages_in_order(tmp_path):
-    first, second = torch.nn.Linear(3, 4).eval(), torch.nn.Linear(4, 2).eval()
-    models = []
-    for module, size, names in ((first, 3, ("x", "h")), (second, 4, ("h", "y"))):
+def two_stages():
+    """Two layers, and a model of each."""
+    layers, models = (torch.nn.Linear(3, 4).eval(), torch.nn.Linear(4, 2).eval()), []
+    for module, size, names in zip(layers, (3, 4), (("x", "h"), ("h", "y")), strict=True):
         program = torch.export.export(module, (torch.rand(2, size),))
         kinds = [ct.TensorType(name=names[0])], [ct.TensorType(name=names[1])]
         models.append(ct.convert(program, inputs=kinds[0], outputs=kinds[1], compute_precision=ct.precision.FLOAT32))
+    return layers, models
+
+
+def test_pipelines_run_their_stages_in_order(tmp_path):
+    (first, second), models = two_stages()
     made = ct.utils.make_pipeline(*models)
     made.save(str(tmp_path / "Pipeline.mlpackage"))
     spec = made.get_spec()
@@ -115,6 +121,91 @@ def test_pipelines_run_their_stages_in_order(tmp_path):
         ct.utils.make_pipeline(models[0])
     with pytest.raises(NotImplementedError, match="a pipeline with a `glmRegressor`"):
         ct.utils.make_pipeline(models[0], ct.models.MLModel(regressor([1.0], 0.0)))
+
+
+def test_pipelines_on_disk_keep_their_stages(tmp_path):
+    (first, second), models = two_stages()
+    path = str(tmp_path / "Pipeline.mlpackage")
+    ct.utils.make_pipeline(*models).save(path)
+    model = ct.models.MLModel(path)
+    spec = model.get_spec()
+    assert spec.WhichOneof("Type") == "pipeline"
+    assert [stage.description.output[0].name for stage in spec.pipeline.models] == ["h", "y"]
+    # Notes and descriptions change without the stages.
+    model.author = "Ada"
+    model.input_description["x"] = "a vector"
+    assert model.input_description["x"] == "a vector"
+    copy = str(tmp_path / "Copy.mlpackage")
+    model.save(copy)
+    theirs = coremltools.models.MLModel(copy, skip_model_load=True)
+    assert (theirs.author, theirs.input_description["x"]) == ("Ada", "a vector")
+    assert len(theirs.get_spec().pipeline.models) == 2
+    x = torch.rand(2, 3)
+    expected = second(first(x)).detach()
+    compiled = ct.models.CompiledMLModel(model.get_compiled_model_path())
+    for one in (model, ct.models.MLModel(copy), compiled):
+        numpy.testing.assert_allclose(one.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-6)
+    # A renamed value between stages still connects them.
+    for name, new in (("x", "given"), ("y", "scores")):
+        ct.utils.rename_feature(spec, name, new)
+    renamed = ct.models.MLModel(spec, weights_dir=model.weights_dir)
+    assert renamed.get_spec().WhichOneof("Type") == "pipeline"
+    numpy.testing.assert_allclose(renamed.predict({"given": x})["scores"], expected, rtol=1e-5, atol=1e-6)
+    structure = MLModelStructure.load_from_path(path)
+    assert [name for name, _ in structure.pipeline.sub_models] == list(spec.pipeline.names)
+    stage = structure.pipeline.sub_models[1][1].program.functions["main"]
+    assert [value.name for value in stage.inputs] == ["h"]
+    # Weights are compressed in one program.
+    config = ct.optimize.coreml.OptimizationConfig(ct.optimize.coreml.OpLinearQuantizerConfig(weight_threshold=1))
+    small = ct.optimize.coreml.linear_quantize_weights(model, config)
+    numpy.testing.assert_allclose(small.predict({"x": x})["y"], expected, rtol=0.05, atol=0.05)
+
+
+def test_weights_are_drawn_at_random():
+    program = torch.export.export(torch.nn.Linear(24, 16).eval(), (torch.rand(2, 24),))
+    model = ct.convert(program, inputs=[ct.TensorType(name="x")], outputs=[ct.TensorType(name="y")])
+    x = torch.rand(2, 24)
+    optimize = ct.optimize.coreml
+    palettes = optimize.OptimizationConfig(optimize.OpPalettizerConfig(nbits=2, weight_threshold=1))
+    pruner = optimize.OpMagnitudePrunerConfig(target_sparsity=0.5, weight_threshold=1)
+    pruned = optimize.prune_weights(model, optimize.OptimizationConfig(pruner))
+    for kind, one in {"plain": model, "palettes": optimize.palettize_weights(model, palettes), "pruned": pruned}.items():
+        numpy.random.seed(3)
+        made = [ct.utils.randomize_weights(one).predict({"x": x})["y"] for _ in range(2)]
+        numpy.random.seed(3)
+        again = ct.utils.randomize_weights(one).predict({"x": x})["y"]
+        assert (again == made[0]).all(), kind
+        assert (made[0] != made[1]).any(), kind
+        assert (made[0] != one.predict({"x": x})["y"]).any(), kind
+        assert numpy.isfinite(made).all(), kind
+        # The structure stays.
+        kinds = [[op.op_type for op in each._mil_program.functions["main"].operations] for each in (one, ct.utils.randomize_weights(one))]
+        assert kinds[0] == kinds[1]
+
+
+def test_predictions_are_evaluated():
+    pandas = pytest.importorskip("pandas")
+    model = ct.models.MLModel(regressor([2.0], 1.0))
+    data = pandas.DataFrame({"x0": [0.0, 1.0, 2.0], "y": [1.0, 3.5, 4.0], "note": ["a", "b", "c"]})
+    found = ct.utils.evaluate_regressor(model, data, target="y")
+    theirs = {"samples": 3, "rmse": math.sqrt(1.25 / 3), "max_error": 1.0}
+    assert found == pytest.approx(theirs)
+    rows = [{"x0": value} for value in data["x0"]]
+    references = [{"y": value} for value in data["y"]]
+    assert ct.utils.evaluate_transformer(model, rows, references) == {"num_samples": 3, "num_errors": 2}
+    labels = ["ant", "bee", "cat"]
+    program = torch.export.export(torch.nn.Softmax(1), (torch.rand(1, 3),))
+    classifier = ct.convert(
+        program, inputs=[ct.TensorType(name="x")], outputs=[ct.TensorType(name="p")], classifier_config=ct.ClassifierConfig(labels)
+    )
+    x = [numpy.eye(3, dtype=numpy.float32)[[at]] for at in range(3)]
+    data = pandas.DataFrame({"x": x, "classLabel": ["ant", "bee", "ant"]})
+    assert ct.utils.evaluate_classifier(classifier, data, target="classLabel") == {"num_samples": 3, "num_errors": 1}
+    softmax = [dict(zip(labels, torch.softmax(torch.from_numpy(one), 1)[0].tolist(), strict=True)) for one in x]
+    data = pandas.DataFrame({"x": x, "classLabel_probs": [softmax[0], softmax[1], {"dog": 1.0}]})
+    found = ct.utils.evaluate_classifier_with_probabilities(classifier, data, probabilities="classLabel_probs")
+    assert found["num_key_mismatch"] == 1
+    assert 0 <= found["max_probability_error"] < 1e-3
 
 
 def test_structures_list_the_operations_of_the_program():

@@ -23,7 +23,6 @@ ALTERNATIVES = {
     "tensorflow": _SCOPE,
     "torch": "export the module that coremltools' own `optimize.torch` trained",
     "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
-    "randomize_weights": "`coremill run --fill-weights random` runs a model without its weights",
     "quantization_utils": "`coremltools.optimize.coreml`",
     "MLModelInspector": "`coremill.compare(one, two, per_op=True)`",
     "MLModelComparator": "`coremill.compare(one, two, per_op=True)`",

@@ -1,4 +1,4 @@
-"""Models other than ML Programs: they can be read, described and saved; only linear regressors predict."""
+"""Models other than ML Programs: they can be read, described and saved. Pipelines of ML Programs and linear regressors predict."""
 
 from __future__ import annotations
 
@@ -27,13 +27,22 @@ def load_any_kind(path: str) -> Any:
     """A `coremill.Model`, or an :class:`OtherModel` for a package or a model file of another kind."""
     import coremill
 
+    from ._package import is_pipeline
+
     try:
-        return coremill.load(path)
+        model = coremill.load(path)
     except coremill.FormatError:
         found = _read(path)
         if found is None:
             raise
         return found
+    # coremill links the stages of a pipeline to one program; the specification keeps them.
+    found = _read(path) if is_pipeline(path) else None
+    if found is None:
+        return model
+    from ._pipeline import Pipeline
+
+    return Pipeline(found.spec, found.weights_dir, found.is_package, model)
 
 
 def _read(path: str) -> OtherModel | None:
@@ -108,7 +117,7 @@ class OtherModel:
         import copy
         import json
 
-        made = OtherModel(copy.deepcopy(self.spec), self.weights_dir, self.is_package)
+        made = type(self)(copy.deepcopy(self.spec), self.weights_dir, self.is_package)
         for edit in json.loads(edits):
             if edit["edit"] != "describe":
                 raise self._unsupported(f"the edit `{edit['edit']}`")
@@ -116,6 +125,10 @@ class OtherModel:
                 if feature.name == edit["name"]:
                     feature.shortDescription = edit["text"]
         return made
+
+    def linked(self) -> Any:
+        """Raises: there is no program."""
+        raise self._unsupported("editing the program of a model")
 
     def save(self, path: str) -> None:
         """Writes a package or a model file."""

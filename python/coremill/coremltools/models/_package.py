@@ -30,6 +30,56 @@ def _remove() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+#: Fields of the specification that hold the stages of pipelines.
+_PIPELINES = (200, 201, 202)
+
+
+def model_file(path: str) -> str:
+    """The file with the specification: that of a package, or the path itself."""
+    if not os.path.isdir(path):
+        return path
+    with open(os.path.join(path, "Manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    item = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]
+    return os.path.join(path, "Data", *item["path"].split("/"))
+
+
+def is_pipeline(path: str) -> bool:
+    """Whether a package or a model file holds a pipeline. Only the tags of the message are read, without protobuf."""
+    try:
+        with open(model_file(path), "rb") as file:
+            return any(field in _PIPELINES for field in _fields(file))
+    except (OSError, ValueError, LookupError):
+        return False
+
+
+def _fields(file: Any) -> Any:
+    """The numbers of the fields of a message."""
+    while (tag := _varint(file)) is not None:
+        yield tag >> 3
+        if tag & 7 == 0:
+            _varint(file)
+        elif tag & 7 in (1, 5):
+            file.seek(8 if tag & 7 == 1 else 4, os.SEEK_CUR)
+        elif tag & 7 == 2:
+            file.seek(_varint(file) or 0, os.SEEK_CUR)
+        else:
+            return
+
+
+def _varint(file: Any) -> int | None:
+    """An integer of variable length; `None` at the end of the file."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            return None
+        value |= (byte[0] & 127) << shift
+        if byte[0] < 128:
+            return value
+    raise ValueError("an integer of more than ten bytes")
+
+
 def write_package(spec: Any, path: str, weights_dir: str | None) -> None:
     """Writes a specification and its weights as a package."""
     data = os.path.join(path, "Data", "com.apple.CoreML")

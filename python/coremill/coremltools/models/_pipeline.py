@@ -18,34 +18,44 @@ if TYPE_CHECKING:
 class Pipeline(OtherModel):
     """A pipeline of ML Programs. Its specification keeps the stages; the engine runs them as one program."""
 
-    def __init__(self, spec: Any, weights_dir: str | None, is_package: bool = True) -> None:
-        """`weights_dir` has the weights of all stages."""
+    def __init__(self, spec: Any, weights_dir: str | None, is_package: bool = True, linked: Any = None) -> None:
+        """`weights_dir` has the weights of all stages, and `linked` is the program of all if it is known."""
         super().__init__(spec, weights_dir, is_package)
-        self._linked: Any = None
+        self._linked = linked
 
-    def _link(self) -> Any:
+    def linked(self) -> Any:
+        """One program with the operations of all stages."""
+        if self._linked is None:
+            self._linked = self._opened()
+        return self._linked
+
+    def _opened(self) -> Any:
         import coremill
 
         from ._package import package_of_spec
 
-        if self._linked is None:
-            self._linked = coremill.load(package_of_spec(self.spec, self.weights_dir))
-        return self._linked
+        return coremill.load(package_of_spec(self.spec, self.weights_dir))
 
     def inspect(self) -> dict:
         """A summary of inputs and outputs."""
-        return self._link().inspect()
+        return self.linked().inspect()
+
+    def _edit(self, edits: str, function: str | None = None) -> Pipeline:
+        """The pipeline with new descriptions of features."""
+        made = super()._edit(edits, function)
+        made._linked = self.linked()._edit(edits)
+        return made
 
     def save(self, path: str) -> None:
         """Writes a package with the stages, or one compiled program."""
         if path.endswith(".mlmodelc"):
-            self._link().save(path)
+            self._opened().save(path)
         else:
             super().save(path)
 
     def session(self, function: str | None = None) -> Any:
         """What predicts."""
-        return self._link().session()
+        return self.linked().session()
 
 
 def pipeline_of(models: tuple) -> Pipeline:

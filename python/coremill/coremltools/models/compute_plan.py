@@ -33,16 +33,31 @@ MLModelStructureProgramFunction = namedtuple("MLModelStructureProgramFunction", 
 MLModelStructureProgram = namedtuple("MLModelStructureProgram", ["functions"])
 
 
+#: A pipeline: pairs of a stage's name and its structure.
+MLModelStructurePipeline = namedtuple("MLModelStructurePipeline", ["sub_models"])
+
+
 class MLModelStructure(namedtuple("MLModelStructure", ["neuralnetwork", "program", "pipeline"])):
-    """The structure of a model. Only `program` is set: other kinds are refused, and pipelines are read as one program."""
+    """The structure of a model: its program or its stages. Compiled pipelines are read as one program."""
 
     @classmethod
     def load_from_path(cls, compiled_model_path: str) -> MLModelStructure:
         """The structure of a compiled model or a package."""
         from .model import MLModel
 
-        spec = MLModel(compiled_model_path, skip_model_load=True)._spec
+        return cls._of(MLModel(compiled_model_path, skip_model_load=True)._spec)
+
+    @classmethod
+    def _of(cls, spec: Any) -> MLModelStructure:
+        """The structure of a specification."""
+        from .utils import stages_of
+
         kind = spec.WhichOneof("Type")
+        if stages := stages_of(spec):
+            pipeline = getattr(spec, kind)
+            names = [*getattr(pipeline, "pipeline", pipeline).names]
+            names += [f"model{at}" for at in range(len(names), len(stages))]
+            return cls(None, None, MLModelStructurePipeline(tuple(zip(names, map(cls._of, stages)))))
         if kind != "mlProgram":
             raise unsupported(f"the structure of a `{kind}`", "`MLModel.get_spec()` has its layers")
         functions = {name: _function(function) for name, function in spec.mlProgram.functions.items()}

@@ -193,6 +193,11 @@ class MLModel:
         name = self.function_name if self._has_functions else summary["default_function"]
         return next(function for function in summary["functions"] if function["name"] == name)
 
+    def _one_program(self) -> Any:
+        """The model as one program: a pipeline with its stages linked."""
+        linked = getattr(self._model, "linked", None)
+        return self._model if linked is None else linked()
+
     def _apply(self, edits: list) -> None:
         """Changes the model."""
         import json

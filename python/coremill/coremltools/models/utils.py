@@ -8,7 +8,7 @@ import os
 import shutil
 
 from .._missing import unsupported_name
-from ._package import write_package
+from ._package import model_file, write_package
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -26,6 +26,11 @@ def __getattr__(name: str) -> Any:
         from ._pipeline import make_pipeline
 
         return make_pipeline
+    if name.startswith("evaluate_"):
+        from . import _evaluate
+
+        if hasattr(_evaluate, name):
+            return getattr(_evaluate, name)
     raise unsupported_name("coremltools.models.utils", name)
 
 
@@ -33,13 +38,7 @@ def load_spec(model_path: str) -> Any:
     """The specification of a package or of a model file."""
     from ..proto import Model_pb2
 
-    path = os.path.expanduser(os.fspath(model_path))
-    if os.path.isdir(path):
-        with open(os.path.join(path, "Manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
-        item = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]
-        path = os.path.join(path, "Data", *item["path"].split("/"))
-    with open(path, "rb") as file:
+    with open(model_file(os.path.expanduser(os.fspath(model_path))), "rb") as file:
         return Model_pb2.Model.FromString(file.read())
 
 
@@ -66,7 +65,7 @@ def save_spec(
 def rename_feature(
     spec: Any, current_name: str, new_name: str, rename_inputs: bool = True, rename_outputs: bool = True
 ) -> None:
-    """Renames an input or an output in a specification. A name that it does not have is no error."""
+    """Renames an input or an output in a specification, in the stages of pipelines as well. An unknown name is no error."""
     description = spec.description
     features = [*(description.input if rename_inputs else ()), *(description.output if rename_outputs else ())]
     found = [feature for feature in features if feature.name == current_name]
@@ -84,12 +83,21 @@ def rename_feature(
         for field in ("predictedFeatureName", "predictedProbabilitiesName"):
             if getattr(description, field) == current_name:
                 setattr(description, field, new_name)
+    for at, stage in enumerate(stages_of(spec)):
+        rename_feature(stage, current_name, new_name, rename_inputs or at > 0)
     for function in spec.mlProgram.functions.values():
         for value in function.inputs:
             if value.name == current_name:
                 value.name = new_name
         for block in function.block_specializations.values():
             _rename_in(block, current_name, new_name)
+
+
+def stages_of(spec: Any) -> Any:
+    """The specifications of the stages; none unless this is a pipeline."""
+    kind = spec.WhichOneof("Type") or ""
+    pipeline = getattr(spec, kind) if kind.startswith("pipeline") else None
+    return () if pipeline is None else getattr(pipeline, "pipeline", pipeline).models
 
 
 def _rename_in(block: Any, current_name: str, new_name: str) -> None:
@@ -121,7 +129,7 @@ def change_input_output_tensor_type(
 
     source, target = _dtype(from_type), _dtype(to_type)
     patterns = {"inputs": input_names or [], "outputs": ["*"] if output_names is None else output_names}
-    model = ml_model._model
+    model = ml_model._one_program()
     functions = model.inspect()["functions"]
     for function in functions:
         if function["name"] not in (function_names or ["main"]):
@@ -237,7 +245,7 @@ def materialize_dynamic_shape_mlmodel(
 
     if not isinstance(function_name_to_materialization_map, dict) or not function_name_to_materialization_map:
         raise ValueError("function_name_to_materialization_map must be a dictionary of shapes by input, by function")
-    model = dynamic_shape_mlmodel._model
+    model = dynamic_shape_mlmodel._one_program()
     functions = [function["name"] for function in model.inspect()["functions"]]
     if source_function_name not in functions:
         raise ValueError(f"Source function {source_function_name} not found; the functions are {functions}")
@@ -270,6 +278,19 @@ def compile_model(model: Any, destination_path: str | None = None) -> str:
     return shutil.move(path, destination_path)
 
 
+def randomize_weights(mlmodel: MLModel) -> MLModel:
+    """The model with random weights, drawn with numpy's state. Masks of sparse weights and integers such as indices stay."""
+    import numpy
+
+    from coremill import _native
+
+    from .model import MLModel
+
+    seed = int(numpy.random.randint(2**62, dtype=numpy.int64))
+    made = _native.randomize_weights(mlmodel._one_program(), seed)
+    return MLModel._of(made, mlmodel.compute_unit, mlmodel.function_name if mlmodel._has_functions else None)
+
+
 def bisect_model(
     model: str | MLModel,
     output_dir: str,
@@ -284,7 +305,7 @@ def bisect_model(
 
     if not isinstance(model, (str, MLModel)):
         raise ValueError(f"'model' must be type of [str, MLModel]. Got {type(model)}.")
-    whole = coremill.load(model) if isinstance(model, str) else model._model
+    whole = coremill.load(model) if isinstance(model, str) else model._one_program()
     if [function["name"] for function in whole.inspect()["functions"]] != ["main"]:
         raise ValueError("'bisect_model' only support model with a single 'main' function.")
     pieces = coremill.split(whole, verify=check_output_correctness)

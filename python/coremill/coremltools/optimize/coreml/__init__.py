@@ -65,7 +65,7 @@ def decompress_weights(mlmodel: MLModel) -> MLModel:
     """A model whose weights are floats again."""
     import coremill
 
-    return _of(mlmodel, coremill.compress(mlmodel._model, decompress=True)[0])
+    return _of(mlmodel, coremill.compress(mlmodel._one_program(), decompress=True)[0])
 
 
 def linear_quantize_activations(
@@ -90,7 +90,7 @@ def linear_quantize_activations(
             raise ValueError(f"{type(one).__name__} is not for the quantization of activations")
         rules.append({**selection, **({} if one is None else one._activations())})
     with _Files(_named(mlmodel, sample_data)) as paths:
-        return _of(mlmodel, _native.quantize_activations(mlmodel._model, paths, json.dumps(rules)))
+        return _of(mlmodel, _native.quantize_activations(mlmodel._one_program(), paths, json.dumps(rules)))
 
 
 def _named(mlmodel: MLModel, samples: list) -> list:
@@ -122,7 +122,7 @@ def _compressed(mlmodel: MLModel, config: Any, kinds: Any, joint: bool) -> MLMod
     made = mlmodel
     while any(not rule.get("keep") for rule in selected):
         try:
-            made = _of(mlmodel, coremill.compress(mlmodel._model, rules=selected, joint=joint)[0])
+            made = _of(mlmodel, coremill.compress(mlmodel._one_program(), rules=selected, joint=joint)[0])
             break
         except coremill.Error as error:
             name = _not_finite(str(error))
@@ -141,7 +141,7 @@ def _compressed(mlmodel: MLModel, config: Any, kinds: Any, joint: bool) -> MLMod
         from ._custom import palettized
 
         return _of(mlmodel, palettized(made, rules, custom))
-    return made if made is not mlmodel else _of(mlmodel, mlmodel._model)
+    return made if made is not mlmodel else _of(mlmodel, mlmodel._one_program())
 
 
 def _not_finite(message: str) -> str | None:
@@ -168,7 +168,7 @@ def _of_operations(mlmodel: MLModel, rules: list) -> list:
 
 def _check_release(mlmodel: MLModel, config: OptimizationConfig, kinds: Any, joint: bool) -> None:
     """Some kinds of compression need iOS 18, which a model does not silently come to need."""
-    if mlmodel._model.inspect()["specification_version"] >= 9:
+    if mlmodel._one_program().inspect()["specification_version"] >= 9:
         return
     what = "palettization" if kinds is OpPalettizerConfig else "quantization"
     remedy = "Please re-convert your model with minimum_deployment_target set to at least ct.target.iOS18."

@@ -24,7 +24,7 @@ def palettized(mlmodel: MLModel, rules: list, functions: list) -> Any:
         config = _config(weight, rules, functions)
         if config is not None:
             replaced.append(_tables(weight, elements(mlmodel, weight), config))
-    return _native.with_indices(mlmodel._model, replaced) if replaced else mlmodel._model
+    return _native.with_indices(mlmodel._one_program(), replaced) if replaced else mlmodel._one_program()
 
 
 def _config(weight: dict, rules: list, functions: list) -> Any:

@@ -89,7 +89,7 @@ def weights(mlmodel: MLModel) -> list:
 
     from coremill import _native
 
-    return json.loads(_native.weights(mlmodel._model))
+    return json.loads(_native.weights(mlmodel._one_program()))
 
 
 def elements(mlmodel: MLModel, weight: dict) -> Any:
@@ -98,7 +98,7 @@ def elements(mlmodel: MLModel, weight: dict) -> Any:
 
     from coremill import _native
 
-    content = _native.weight(mlmodel._model, weight["function"], weight["value"])
+    content = _native.weight(mlmodel._one_program(), weight["function"], weight["value"])
     return numpy.frombuffer(content, _DTYPES[weight["dtype"]]).reshape(weight["shape"])
 
 
