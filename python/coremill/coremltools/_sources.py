@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ._quantized import QuantizationError, without_quantized_tensors
+from ._sizes import with_integer_sizes
 from ._types import EnumeratedShapes, dtype_name
 
 # `typing` takes long to import.
@@ -321,6 +322,8 @@ def _of_script(module: Any, inputs: list) -> Source:
         """Exports with the dimensions that are asked for."""
 
         def convert(self) -> Any:
+            if _dynamic(given) is None:
+                with_integer_sizes(self.ts_graph)
             known = (self.name_to_param, self.name_to_buffer)
             for name in without_quantized_tensors(self.ts_graph, {**known[0], **known[1]}):
                 for tensors in known:

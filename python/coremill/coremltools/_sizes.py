@@ -1,0 +1,82 @@
+"""Sizes of traced modules, which tracing notes as tensors of one element, as integers.
+
+`torch.export` knows the value of an integer, but not that of a tensor's element, and gives up where a shape depends on it.
+"""
+
+from __future__ import annotations
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Operators of tensors, and the operators of integers that compute the same.
+_OPERATORS = {
+    "aten::add": "aten::add",
+    "aten::sub": "aten::sub",
+    "aten::rsub": "aten::sub",
+    "aten::mul": "aten::mul",
+    "aten::floor_divide": "aten::floordiv",
+    "aten::remainder": "aten::remainder",
+    "aten::neg": "aten::neg",
+}
+#: Conversions of tensors to numbers.
+_CONVERSIONS = ("aten::Int", "aten::IntImplicit", "aten::ScalarImplicit")
+
+
+def with_integer_sizes(graph: Any) -> None:
+    """Computes sizes in a TorchScript graph with integers instead of tensors. Results of other operators stay tensors."""
+    integers: dict = {}
+    for node in list(graph.nodes()):
+        kind = node.kind()
+        if kind == "prim::NumToTensor" and _is_integer(node.input()):
+            integers[node.output().debugName()] = node.input()
+        elif kind in _OPERATORS:
+            found = _computed(graph, node, integers)
+            if found is not None:
+                integers[node.output().debugName()] = found
+        elif kind in _CONVERSIONS:
+            found = integers.get(node.input().debugName())
+            if found is not None:
+                node.output().replaceAllUsesWith(found)
+
+
+def _is_integer(value: Any) -> bool:
+    return value.type().kind() == "IntType"
+
+
+def _computed(graph: Any, node: Any, integers: dict) -> Any:
+    """The integer that a call computes from integers; `None` if it computes anything else."""
+    operands = list(node.inputs())
+    if node.kind() in ("aten::add", "aten::sub", "aten::rsub"):
+        factor = operands.pop()
+        if factor.toIValue() != 1:
+            return None
+    if all(_is_integer(operand) for operand in operands):
+        # An operator of numbers already.
+        return None
+    with graph.insert_point_guard(node):
+        values = [_integer(graph, operand, integers) for operand in operands]
+        if any(value is None for value in values):
+            return None
+        if node.kind() == "aten::rsub":
+            values.reverse()
+        call = graph.create(_OPERATORS[node.kind()], values, 1)
+        call.output().setType(values[0].type())
+        graph.insertNode(call)
+    return call.output()
+
+
+def _integer(graph: Any, value: Any, integers: dict) -> Any:
+    """An operand as an integer, `None` if it is a tensor of unknown elements."""
+    import torch
+
+    if _is_integer(value):
+        return value
+    constant = value.toIValue()
+    if type(constant) is int:
+        # torch reads some constants of tensors as numbers.
+        return graph.insertConstant(constant)
+    if isinstance(constant, torch.Tensor) and constant.ndim == 0 and constant.dtype in (torch.int64, torch.int32):
+        return graph.insertConstant(int(constant))
+    return integers.get(value.debugName())
