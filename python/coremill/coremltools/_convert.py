@@ -68,6 +68,7 @@ def convert(
         states: the states; buffers that the model writes to are states, whether they are listed or not.
     """
     from ._missing import unsupported
+    from ._packed import without_packed_weights
     from ._passes import check_options
     from ._scopes import scopes_by_value
     from ._sources import source as exported
@@ -96,6 +97,8 @@ def convert(
     check_states(states, model)
     check_release(notes(model), release is None or at_least(release, 18))
     made = exported(model, inputs)
+    if hasattr(made.program, "graph_signature"):
+        made.program = without_packed_weights(made.program)
     check_outputs_of(made.program, wanted)
     check_fp16_inputs(made.program, given, release)
     if made.dialect == "TorchScript":
