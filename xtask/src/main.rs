@@ -15,6 +15,7 @@ mod oracle;
 mod pt2;
 mod pte;
 mod python;
+mod registers;
 mod release;
 mod rlx_tests;
 mod sanitize;
@@ -82,6 +83,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Check the code for Apple's systems.
     Apple(apple::Arguments),
+    /// Check that the innermost loops of matrix products keep their sums in registers.
+    Registers,
     /// Measure the models of Apple's compiler and the packages of released products: open, check, run,
     /// compile, compare.
     AppleModels(apple_models::Arguments),
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Apple(arguments) => apple::run(&arguments),
+        Command::Registers => registers::run(),
         Command::AppleModels(arguments) => apple_models::run(&arguments),
     };
     match outcome {

@@ -6,6 +6,7 @@ use std::thread;
 use crate::apple;
 use crate::oracle::interpreter;
 use crate::python;
+use crate::registers;
 use crate::workspace::{binary, cargo, execute, root};
 
 /// Environment variable with the path of the `coremill` command, for the oracle tests.
@@ -46,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         ships.args(["check", "--package", "coremill-capi", "--no-default-features"]);
         execute(ships.args(["--features", "coreml"]), "checking what apps ship")?;
         apple::run_all(&[apple::Check::Standins, apple::Check::Types, apple::Check::Link])?;
+        registers::run()?;
     }
     if let Some(python) = python {
         // Build before the tests, because a build can fail quickly and the tests take minutes. Both packages

@@ -1,4 +1,4 @@
-//! Links the artifacts of apps for Apple's systems, on Linux.
+//! Links the artifacts of apps for Apple's systems, on Linux, and checks the kernels in the static library.
 //!
 //! LLD links a program, and the static library for iOS with every entry point of `coremill.h`. Stubs replace
 //! Apple's libraries. They list the exported symbols, so that a symbol that Apple lacks is an error. Nothing
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::toolchain::{self, Cross, IOS, cross, libraries};
+use crate::registers;
 use crate::workspace::{describe, execute, target_directory};
 
 /// A library of Apple's, its installed path, and the exports that are needed.
@@ -125,6 +126,8 @@ fn build(root: &Path, stubs: &Path, linker: &Path) -> Result<Cross, String> {
         format!("-Lnative={}", stubs.display()),
         format!("-Lframework={}", stubs.display()),
         "-Clink-arg=-lneedsxcode".to_owned(),
+        // Names of generic functions include their types, for the check of registers.
+        "-Csymbol-mangling-version=v0".to_owned(),
     ];
     built.command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), flags.join(" "));
     built.command.args(["--no-default-features", "--features", "coreml"]);
@@ -150,7 +153,10 @@ fn link_library(
 ) -> Result<(PathBuf, PathBuf), String> {
     let Cross { mut command, artifacts } = build(root, stubs, linker)?;
     command.args(["--package", "coremill-capi", "--lib", "--crate-type", "staticlib"]);
+    let assembly = folder.join("coremill.s");
+    command.args(["--", &format!("--emit=asm={}", assembly.display())]);
     execute(&mut command, "building the static library for iOS")?;
+    registers::check_apple(&assembly)?;
     let library = artifacts.join(PROFILE).join("libcoremill_capi.a");
 
     let linked = folder.join("coremill.dylib");

@@ -92,13 +92,18 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
         let mut sums = [[V::zero(); N]; R];
         let mut panel = tile.panel;
         let mut ahead = tile.ahead;
-        for tap in 0..tile.taps {
+        // The loop over the depth starts without a check: a path around the loop would meet its exit, and the
+        // compiler would have the sums of both paths in registers, which are too few. They would be moved to
+        // the stack in each step, unless the crate is divided into several units and optimized twice.
+        let mut tap = 0;
+        while tile.depth > 0 && tap < tile.taps {
             let mut rows = [std::ptr::null::<f32>(); R];
             for (index, row) in rows.iter_mut().enumerate() {
                 // SAFETY: there are `R` pointers for each tap, to rows with more than `start` elements.
                 *row = unsafe { (*tile.rows.add(tap * R + index)).add(tile.start) };
             }
-            for at in 0..tile.depth {
+            let mut at = 0;
+            loop {
                 prefetch(ahead);
                 ahead = ahead.wrapping_add(tile.ahead_step);
                 let mut weights = [V::zero(); N];
@@ -115,7 +120,12 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
                 }
                 // SAFETY: at most one vector past the end of the panel.
                 panel = unsafe { panel.add(N * V::LANES) };
+                at += 1;
+                if at == tile.depth {
+                    break;
+                }
             }
+            tap += 1;
         }
         // SAFETY: the caller guarantees output, bias and residual.
         unsafe { write::<V, R, N>(tile, &mut sums) };

@@ -237,7 +237,8 @@ pub fn transpose<V: Vector>(square: &mut [V; MAX_LANES]) {
 /// Work that is compiled for each instruction set.
 ///
 /// The compiled versions are methods of the trait. The compiler therefore places them next to the
-/// implementing type and compiles the modules of kernels in parallel.
+/// implementing type and compiles the modules of kernels in parallel. No version is inlined into its caller:
+/// constants of several loops would compete for registers, and the callers have other instruction sets.
 pub trait Kernel: Sized {
     type Output;
     /// Implementations must be `#[inline(always)]`.
@@ -262,6 +263,12 @@ pub trait Kernel: Sized {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn run_avx512(self) -> Self::Output {
         self.run::<x86::F32x16>()
+    }
+
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    #[inline(never)]
+    fn run_neon(self) -> Self::Output {
+        self.run::<neon::F32x4>()
     }
 }
 
@@ -305,7 +312,7 @@ pub unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         // SAFETY: the machine supports the instruction set.
         Isa::Avx2 => unsafe { kernel.run_avx2() },
         #[cfg(all(target_arch = "aarch64", not(miri)))]
-        Isa::Neon => kernel.run::<neon::F32x4>(),
+        Isa::Neon => kernel.run_neon(),
         _ => kernel.run_portable(),
     }
 }
