@@ -83,7 +83,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Check the code for Apple's systems.
     Apple(apple::Arguments),
-    /// Check that the innermost loops of matrix products keep their sums in registers.
+    /// Check that the innermost loops of products and convolutions keep their sums in registers.
     Registers,
     /// Measure the models of Apple's compiler and the packages of released products: open, check, run,
     /// compile, compare.

@@ -1,7 +1,7 @@
-//! `cargo xtask registers`: innermost loops of matrix products keep their sums in registers.
+//! `cargo xtask registers`: innermost loops of products and convolutions keep their sums in registers.
 //!
 //! The kernels are compiled to assembly as one unit. A crate divided into several units is optimized twice, so this
-//! is the harder case. The check fails if a loop with many sums accesses vectors on the stack, moves vectors between
+//! is the harder case. The check fails if a loop with many multiply-adds accesses vectors on the stack, moves vectors between
 //! registers, or has vectors that are too narrow. `cargo xtask apple --only link` checks the library for iOS.
 
 use std::fs;
@@ -19,11 +19,11 @@ struct Guard {
     multiply_add: &'static str,
     /// Part of the operands or of the mnemonic that denotes a vector of the full width.
     full_width: &'static str,
-    /// Number of sums in the largest loop.
+    /// Number of multiply-adds in the largest loop.
     sums: usize,
 }
 
-const X86: [Guard; 3] = [
+const X86: [Guard; 5] = [
     Guard {
         name: "products, AVX-512",
         parts: ["9SizedTile", "10run_avx512"],
@@ -45,18 +45,41 @@ const X86: [Guard; 3] = [
         full_width: "%zmm",
         sums: 24,
     },
+    Guard {
+        name: "depthwise convolutions, AVX-512",
+        parts: ["9depthwise3Run", "10run_avx512"],
+        multiply_add: "vfmadd",
+        full_width: "%zmm",
+        sums: 49,
+    },
+    Guard {
+        name: "depthwise convolutions, AVX2",
+        parts: ["9depthwise3Run", "8run_avx2"],
+        multiply_add: "vfmadd",
+        full_width: "%ymm",
+        sums: 49,
+    },
 ];
 
-const ARM: [Guard; 1] = [Guard {
-    name: "products, NEON",
-    parts: ["9SizedTile", "8run_neon"],
-    multiply_add: "fmla",
-    full_width: "4s",
-    sums: 24,
-}];
+const ARM: [Guard; 2] = [
+    Guard {
+        name: "products, NEON",
+        parts: ["9SizedTile", "8run_neon"],
+        multiply_add: "fmla",
+        full_width: "4s",
+        sums: 24,
+    },
+    Guard {
+        name: "depthwise convolutions, NEON",
+        parts: ["9depthwise3Run", "8run_neon"],
+        multiply_add: "fmla",
+        full_width: "4s",
+        sums: 49,
+    },
+];
 
-/// Minimum number of sums of a checked loop. Smaller loops have registers to spare.
-const LEAST_SUMS: usize = 12;
+/// Minimum number of multiply-adds of a checked loop. Smaller loops have registers to spare.
+const LEAST: usize = 12;
 
 /// Compiles the kernels for this machine, and checks their loops.
 pub(crate) fn run() -> Result<(), String> {
@@ -86,13 +109,13 @@ fn check(path: &Path, guards: &[Guard]) -> Result<(), String> {
     let assembly = fs::read_to_string(path).map_err(|error| describe("read", path, &error))?;
     for guard in guards {
         let loops = guard.check(&assembly)?;
-        println!("ok      {}: {loops} loops, up to {} sums", guard.name, guard.sums);
+        println!("ok      {}: {loops} loops, up to {} multiply-adds", guard.name, guard.sums);
     }
     Ok(())
 }
 
 impl Guard {
-    /// Checks all loops with many sums, and returns their number.
+    /// Checks all loops with many multiply-adds, and returns their number.
     fn check(&self, assembly: &str) -> Result<usize, String> {
         let (mut count, mut most) = (0, 0);
         for function in functions(assembly) {
@@ -102,7 +125,7 @@ impl Guard {
             for instructions in function.innermost_loops() {
                 let is_sum = |text: &&str| text.starts_with(self.multiply_add);
                 let sums = instructions.iter().copied().filter(is_sum).count();
-                if sums < LEAST_SUMS {
+                if sums < LEAST {
                     continue;
                 }
                 (count, most) = (count + 1, most.max(sums));
@@ -110,7 +133,7 @@ impl Guard {
                 let wrong = |text: &str| uses_stack(text) || is_move(text) || narrow(text);
                 if let Some(text) = instructions.iter().find(|text| wrong(text)) {
                     return Err(format!(
-                        "{}: a loop with {sums} sums has the instruction `{text}`; expected sums in registers of the full \
+                        "{}: a loop with {sums} multiply-adds has the instruction `{text}`; expected sums in registers of the full \
                          width ({})",
                         self.name, function.name
                     ));
@@ -120,7 +143,7 @@ impl Guard {
         match most == self.sums {
             true => Ok(count),
             false => Err(format!(
-                "{}: expected a loop with {} sums, found {most} in the largest loop",
+                "{}: expected a loop with {} multiply-adds, found {most} in the largest loop",
                 self.name, self.sums
             )),
         }
@@ -247,8 +270,8 @@ mod tests {
             let error = X86[0].check(&tile(24, more)).expect_err("the loop is wrong");
             assert!(error.contains(more.trim()), "{error}");
         }
-        // All sums in memory: the compiler leaves small loops.
+        // A loop that was not unrolled.
         let error = X86[0].check(&tile(3, "")).expect_err("there is no large loop");
-        assert!(error.contains("expected a loop with 24 sums, found 0"), "{error}");
+        assert!(error.contains("expected a loop with 24 multiply-adds, found 0"), "{error}");
     }
 }

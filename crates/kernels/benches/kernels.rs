@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use coremill_kernels::Activation;
 use coremill_kernels::Pool;
+use coremill_kernels::depthwise::{Depthwise, convolve_depthwise};
 use coremill_kernels::matmul::{
     DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, multiply,
 };
@@ -46,6 +47,7 @@ fn main() {
     let pools = [Pool::new(1), Pool::new(2)];
     println!("{isa}");
     products(&pools, isa, filter);
+    depthwise(&pools, isa, filter);
     stored(&pools, isa, filter);
 }
 
@@ -107,6 +109,68 @@ fn products(pools: &[Pool], isa: Isa, filter: &str) {
             }
         }
         println!("{line}");
+    }
+}
+
+/// Name, width and height of the output, channels, size of the kernel, stride.
+const DEPTHWISE: [(&str, usize, usize, usize, usize); 12] = [
+    ("mobilenet 112", 112, 32, 3, 1),
+    ("mobilenet 56 from 112", 56, 96, 3, 2),
+    ("mobilenet 56", 56, 144, 3, 1),
+    ("mobilenet 28 from 56", 28, 144, 3, 2),
+    ("mobilenet 28", 28, 192, 3, 1),
+    ("mobilenet 14", 14, 384, 3, 1),
+    ("mobilenet 14, wide", 14, 576, 3, 1),
+    ("mobilenet 7", 7, 960, 3, 1),
+    ("efficientnet 28 from 56", 28, 144, 5, 2),
+    ("efficientnet 28", 28, 240, 5, 1),
+    ("efficientnet 14", 14, 672, 5, 1),
+    ("efficientnet 7", 7, 1152, 5, 1),
+];
+
+/// Depthwise convolutions of one image. The rate of bytes counts the input and the output once.
+fn depthwise(pools: &[Pool], isa: Isa, filter: &str) {
+    println!("{:24}{:>18}{:>20}{:>20}", "depthwise", "us 1T, 2T", "GFLOP/s", "GB/s");
+    for (name, size, channels, kernel, stride) in DEPTHWISE {
+        if !format!("depthwise {name}").contains(filter) {
+            continue;
+        }
+        let extents = Depthwise {
+            batch: 1,
+            input: [size * stride; 2],
+            output: [size; 2],
+            channels,
+            multiplier: 1,
+            kernel: [kernel; 2],
+            stride: [stride; 2],
+            dilation: [1; 2],
+            pad: [kernel / 2; 2],
+        };
+        // Aligned to a cache line, as in the engine.
+        let length = size * size * stride * stride * channels;
+        let all = elements(length + 16);
+        let input = &all[all.as_ptr().align_offset(64)..][..length];
+        let weights = elements(kernel * kernel * channels);
+        let bias = elements(channels);
+        let mut all = vec![0.0; size * size * channels + 16];
+        let start = all.as_ptr().align_offset(64);
+        let output = &mut all[start..][..size * size * channels];
+        let activation = Activation::Clamp { low: 0.0, high: 6.0 };
+        let epilogue = Epilogue { bias: Some(&bias), activation, ..Epilogue::default() };
+        let (mut line, mut rates) = (format!("{name:24}"), [String::new(), String::new()]);
+        for pool in pools {
+            let time = measure(pool, || {
+                let input = black_box(input);
+                convolve_depthwise(isa, pool, &extents, input, &weights, &epilogue, output);
+            });
+            let work = 2.0 * (output.len() * kernel * kernel) as f64;
+            let bytes = 4.0 * (input.len() + output.len()) as f64;
+            line += &format!("{:9.0}", time.as_secs_f64() * 1e6);
+            for (rate, amount) in rates.iter_mut().zip([work, bytes]) {
+                *rate += &format!("{:10.1}", amount / time.as_secs_f64() / 1e9);
+            }
+        }
+        println!("{line}{}{}", rates[0], rates[1]);
     }
 }
 

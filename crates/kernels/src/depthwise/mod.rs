@@ -8,7 +8,6 @@ use std::ops::Range;
 
 use crate::Pool;
 use crate::matmul::{Division, Epilogue, finish};
-use crate::scratch::{Scratch, with_scratch};
 use crate::shared::SharedMut;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
@@ -128,10 +127,16 @@ pub fn convolve_depthwise(
         division = Division::NOTHING_IN_REGISTERS;
     }
     let work = Work { extents, input, weights, epilogue, division, output: SharedMut::new(output) };
-    // Compute a few rows at a time, so that the input of one vector of channels stays in the L1 cache from
-    // row to row.
-    const ROW_BYTES: usize = 24 * 1024;
-    let rows = (ROW_BYTES / (extents.input[1] * extents.stride[0] * 64).max(1)).clamp(1, height);
+    // Threads divide the rows before the channels, like the convolutions before and after this one. A thread
+    // then finds most of its input in its own cache. The results of a task stay in the cache until they are
+    // finished.
+    const TASK_BYTES: usize = 256 * 1024;
+    let row_bytes = width * extents.channels * size_of::<f32>();
+    let share = match pool.threads() {
+        1 => height,
+        threads => height.div_ceil(threads * 2),
+    };
+    let rows = (TASK_BYTES / row_bytes.max(1)).clamp(1, share);
     let blocks = height.div_ceil(rows);
     let vectors = extents.channels.div_ceil(LEAST_CHANNELS);
     let wanted = if pool.threads() == 1 { 1 } else { pool.threads() * 4 };
@@ -157,7 +162,7 @@ pub fn convolve_depthwise(
                 rows: first..(first + rows).min(height),
                 channels,
             };
-            with_scratch(|scratch| dispatch(isa, Run { task: &task, scratch }));
+            dispatch(isa, Run(&task));
             if division.rest {
                 task.finish(isa);
             }
@@ -184,24 +189,18 @@ struct Task<'a> {
     channels: Range<usize>,
 }
 
-struct Run<'a> {
-    task: &'a Task<'a>,
-    scratch: &'a mut Scratch,
-}
+struct Run<'a>(&'a Task<'a>);
 
 impl Kernel for Run<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Range { start, end } = self.task.channels;
+        let Range { start, end } = self.0.channels;
         if end - start < V::LANES {
-            return tile::any_kernel::<V>(self.task, start, end - start);
+            return tile::any_kernel::<V>(self.0, start, end - start);
         }
-        for channel in (start..end).step_by(V::LANES) {
-            // The last vector may recompute some channels.
-            tile::channels::<V>(self.task, channel.min(end - V::LANES), self.scratch);
-        }
+        tile::channels::<V>(self.0);
     }
 }
 

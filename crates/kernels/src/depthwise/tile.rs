@@ -1,37 +1,50 @@
-//! Depthwise convolution of one vector of channels, in registers.
+//! Depthwise convolution of vectors of channels, in registers.
 
 #![expect(unsafe_code, reason = "the extents are checked at entry, indices follow from them")]
 
+use std::ops::Range;
+
 use super::Task;
-use crate::scratch::Scratch;
 use coremill_simd::vector::{MAX_LANES, Vector};
 
-/// Inputs up to this width are staged completely with their padding, because most of their tiles touch the
-/// padding.
-const NARROW: usize = 32;
+/// Number of adjacent results in a tile. Common widths are multiples of seven; the sums of seven results and a
+/// row of weights fit 16 registers.
+const RESULTS: usize = 7;
 
-/// Maximum number of pixels that [`fixed`] stages for one tile of a wider input: for a 5 × 5 kernel and a
-/// tile of 4 results with stride 2.
-const STAGED: usize = 5 * 11;
+/// Maximum number of vectors of channels in a block.
+const VECTORS: usize = 8;
 
-/// Convolves the vector of channels that starts at `channel`. All of its channels belong to the task.
+/// Number of bytes of a block's input under a row of results, so that it stays in the L1 cache from row to row.
+const BLOCK_BYTES: usize = 24 * 1024;
+
+/// Maximum number of pixels under a tile.
+const PIXELS: usize = 128;
+
+/// A pixel outside the input.
+#[repr(align(64))]
+struct ZeroPixel([f32; VECTORS * MAX_LANES]);
+
+static ZERO_PIXEL: ZeroPixel = ZeroPixel([0.0; VECTORS * MAX_LANES]);
+
+/// Convolves a range of channels, at least one vector. All of them belong to the task.
 #[inline(always)]
-pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut Scratch) {
+pub(super) fn channels<V: Vector>(task: &Task<'_>) {
     let extents = task.work.extents;
-    if extents.dilation != [1, 1] || !V::TUNED {
-        return any_kernel::<V>(task, channel, V::LANES);
+    let [height, width] = extents.kernel;
+    let columns = (RESULTS - 1) * extents.stride[1] + width;
+    if V::TUNED && extents.dilation[1] == 1 && height * columns <= PIXELS {
+        match (width, extents.stride[1]) {
+            (3, 1) => return sized::<V, 3, 1>(task),
+            (3, 2) => return sized::<V, 3, 2>(task),
+            (5, 1) => return sized::<V, 5, 1>(task),
+            (5, 2) => return sized::<V, 5, 2>(task),
+            (7, 1) => return sized::<V, 7, 1>(task),
+            _ => {}
+        }
     }
-    // With 32 registers there is room for the weights and the results of seven pixels; common widths are
-    // multiples of seven.
-    let wide = V::LANES == MAX_LANES;
-    match (extents.kernel, extents.stride[1]) {
-        ([3, 3], 1) if wide => fixed::<V, 3, 3, 1, 7>(task, channel, scratch),
-        ([3, 3], 2) if wide => fixed::<V, 3, 3, 2, 7>(task, channel, scratch),
-        ([3, 3], 1) => fixed::<V, 3, 3, 1, 4>(task, channel, scratch),
-        ([3, 3], 2) => fixed::<V, 3, 3, 2, 4>(task, channel, scratch),
-        ([5, 5], 1) => fixed::<V, 5, 5, 1, 4>(task, channel, scratch),
-        ([5, 5], 2) => fixed::<V, 5, 5, 2, 4>(task, channel, scratch),
-        _ => any_kernel::<V>(task, channel, V::LANES),
+    for channel in task.channels.clone().step_by(V::LANES) {
+        // The last vector may recompute some channels.
+        any_kernel::<V>(task, channel.min(task.channels.end - V::LANES), V::LANES);
     }
 }
 
@@ -62,151 +75,150 @@ impl<V: Vector> BiasClamp<V> {
     }
 }
 
-/// Convolves with a kernel of fixed size and stride, `B` output pixels at a time.
+/// Convolves with a kernel of width `W` at a stride of `S`, a block of channels at a time.
 #[inline(always)]
-fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usize>(
+fn sized<V: Vector, const W: usize, const S: usize>(task: &Task<'_>) {
+    let extents = task.work.extents;
+    let channels = &task.channels;
+    let under_row = extents.kernel[0] * extents.input[1] * V::LANES * size_of::<f32>();
+    let block = (BLOCK_BYTES / under_row.max(1)).clamp(2, VECTORS) * V::LANES;
+    let mut pixels = [std::ptr::null(); PIXELS];
+    for start in channels.clone().step_by(block) {
+        // The last block may recompute some channels.
+        let start = start.min(channels.end - V::LANES);
+        let end = (start + block).min(channels.end);
+        for y in task.rows.clone() {
+            let mut x = 0;
+            while x < extents.output[1] {
+                // The last tile may recompute some results.
+                let first = x.min(extents.output[1].saturating_sub(RESULTS));
+                tile::<V, W, S>(task, start..end, y, first, &mut pixels);
+                x += RESULTS;
+            }
+        }
+    }
+}
+
+/// Computes the results of some channels from `x` on in a row, up to [`RESULTS`]. `pixels` is overwritten.
+#[inline(always)]
+fn tile<V: Vector, const W: usize, const S: usize>(
     task: &Task<'_>,
-    channel: usize,
-    scratch: &mut Scratch,
+    channels: Range<usize>,
+    y: usize,
+    x: usize,
+    pixels: &mut [*const f32; PIXELS],
 ) {
     let work = task.work;
     let extents = work.extents;
     let step = extents.channels;
     let [height, width] = extents.input;
-    let [output_height, output_width] = extents.output;
-    let columns = (B - 1) * S + W;
-    assert!(H * columns <= STAGED && channel + V::LANES <= step, "a tile fits");
-    let mut weights = [[V::zero(); W]; H];
-    for (y, row) in weights.iter_mut().enumerate() {
-        for (x, weight) in row.iter_mut().enumerate() {
-            let start = (y * W + x) * step + channel;
-            // SAFETY: the slice has `LANES` elements.
-            *weight = unsafe { V::load(work.weights[start..start + V::LANES].as_ptr()) };
+    let columns = (RESULTS - 1) * S + W;
+    let (top, rows) = inside(extents, 0, y);
+    let left = (x * S) as isize - extents.pad[1] as isize;
+    let inner = left >= 0 && left as usize + columns <= width;
+    // Pointers to the pixels under the tile, row by row.
+    for (row, pixels) in pixels.chunks_exact_mut(columns).enumerate().take(rows.len()) {
+        let line = (task.image * height + top + row * extents.dilation[0]) * width;
+        let line = &work.input[line * step..][..width * step];
+        if inner {
+            let mut pixel = line[left as usize * step + channels.start..].as_ptr();
+            for target in pixels {
+                *target = pixel;
+                pixel = pixel.wrapping_add(step);
+            }
+        } else {
+            for (column, target) in pixels.iter_mut().enumerate() {
+                let column = usize::try_from(left + column as isize).ok();
+                *target = match column.filter(|column| *column < width) {
+                    Some(column) => line[column * step + channels.start..].as_ptr(),
+                    None => ZERO_PIXEL.0.as_ptr(),
+                };
+            }
         }
     }
-    let ends = BiasClamp::new(task, channel, V::LANES);
-    let image = task.image * height * width * step + channel;
-    let narrow = width <= NARROW;
-    // Number of columns that all tiles of a row read, and number of rows that all rows of the task read.
-    let all_columns = (output_width.next_multiple_of(B) - 1) * S + W;
-    let all_rows = (task.rows.len() - 1) * extents.stride[0] + H;
-    let mut whole: &[f32] = &[];
-    let mut staged = [0f32; STAGED * MAX_LANES];
-    if narrow {
-        let elements = scratch.elements(all_rows * all_columns * V::LANES);
-        stage::<V>(task, channel, all_columns, elements);
-        whole = elements;
-    }
-    for y in task.rows.clone() {
-        let first_row = (y * extents.stride[0]) as isize - extents.pad[0] as isize;
-        let inner_rows = first_row >= 0 && first_row as usize + H <= height;
-        let results = (task.image * output_height + y) * output_width * step;
-        for x in (0..output_width).step_by(B) {
-            let count = B.min(output_width - x);
-            let first = (x * S) as isize - extents.pad[1] as isize;
-            let inner = inner_rows && first >= 0 && first as usize + columns <= width;
-            // Start of the taps, and distances between rows and between columns.
-            let (source, pitch, apart) = if narrow {
-                let row = (y - task.rows.start) * extents.stride[0];
-                let pitch = all_columns * V::LANES;
-                let start = row * pitch + x * S * V::LANES;
-                let last = start + (H - 1) * pitch + columns * V::LANES;
-                (whole[start..last].as_ptr(), pitch, V::LANES)
-            } else if inner {
-                let start = image + (first_row as usize * width + first as usize) * step;
-                let last = start + ((H - 1) * width + columns - 1) * step + V::LANES;
-                (work.input[start..last].as_ptr(), width * step, step)
-            } else {
-                for row in 0..H {
-                    let in_y = first_row + row as isize;
-                    for column in 0..columns {
-                        let in_x = first + column as isize;
-                        let inside = (0..height as isize).contains(&in_y)
-                            && (0..width as isize).contains(&in_x);
-                        let source = if inside {
-                            let pixel = in_y as usize * width + in_x as usize;
-                            let start = image + pixel * step;
-                            &work.input[start..start + V::LANES]
-                        } else {
-                            &[0.0; MAX_LANES][..V::LANES]
-                        };
-                        let target = &mut staged[(row * columns + column) * V::LANES..][..V::LANES];
-                        // SAFETY: both slices have `LANES` elements.
-                        unsafe { V::load(source.as_ptr()).store(target.as_mut_ptr()) };
-                    }
-                }
-                (staged.as_ptr(), columns * V::LANES, V::LANES)
+    let count = RESULTS.min(extents.output[1] - x);
+    let pixel = (task.image * extents.output[0] + y) * extents.output[1] + x;
+    let last = ((pixel + count - 1) * step) + channels.end;
+    let target = work.output.pointer(pixel * step + channels.start..last);
+    let weights = &work.weights[rows.start * W * step..rows.end * W * step];
+    let last = channels.len() - V::LANES;
+    for offset in (0..channels.len()).step_by(V::LANES) {
+        let offset = offset.min(last);
+        let ends = BiasClamp::<V>::new(task, channels.start + offset, V::LANES);
+        let mut sums = [ends.bias; RESULTS];
+        if !rows.is_empty() {
+            // SAFETY: there are `W` weights and `columns` pixels for each row, and all of them have a vector of
+            // channels at the offset: pixels outside the input are as long as a block.
+            sums = unsafe {
+                let weights = weights.as_ptr().add(channels.start + offset);
+                taps::<V, W, S>(pixels.as_ptr(), offset, weights, step, rows.len(), sums)
             };
-            // SAFETY: the slices span from the first to the last pixel that is read, or `H * columns` vectors
-            // were staged.
-            let tile = unsafe { taps::<V, H, W, S, B>(source, pitch, apart, &weights, ends.bias) };
-            for (at, sum) in tile.into_iter().enumerate() {
-                if at < count {
-                    let start = results + (x + at) * step + channel;
-                    let target = work.output.pointer(start..start + V::LANES);
-                    // SAFETY: `pointer` checked the range, and each task has its own rows or channels.
-                    unsafe { ends.bound(sum).store(target) };
-                }
+        }
+        for (at, sum) in sums.into_iter().enumerate() {
+            if at < count {
+                // SAFETY: `pointer` checked the range, and each task has its own rows or channels.
+                unsafe { ends.bound(sum).store(target.add(at * step + offset)) };
             }
         }
     }
 }
 
-/// Copies a vector of channels of the task's input rows to contiguous memory, `columns` pixels for each row,
-/// with zeros for the padding.
-#[inline(always)]
-fn stage<V: Vector>(task: &Task<'_>, channel: usize, columns: usize, staged: &mut [f32]) {
-    let work = task.work;
-    let extents = work.extents;
-    let step = extents.channels;
-    let [height, width] = extents.input;
-    // Input columns after the left padding; some of them may not be read.
-    let left = extents.pad[1].min(columns);
-    let copied = width.min(columns - left);
-    staged.fill(0.0);
-    if copied == 0 {
-        return;
-    }
-    for (row, target) in staged.chunks_exact_mut(columns * V::LANES).enumerate() {
-        let y = (task.rows.start * extents.stride[0] + row).wrapping_sub(extents.pad[0]);
-        if y >= height {
-            continue;
-        }
-        let start = (task.image * height + y) * width * step + channel;
-        let source = work.input[start..start + (copied - 1) * step + V::LANES].as_ptr();
-        let target = target[left * V::LANES..(left + copied) * V::LANES].as_mut_ptr();
-        for x in 0..copied {
-            // SAFETY: both slices extend to the end of their last vector.
-            unsafe { V::load(source.add(x * step)).store(target.add(x * V::LANES)) };
-        }
-    }
+/// Repeats a block for each index below a count, with the index as a constant. Sums that are only accessed with
+/// constant indices stay in registers.
+macro_rules! unrolled {
+    ($index:ident in 0..$count:expr, $body:block; $($value:literal)*) => {
+        $(
+            if $value < $count {
+                const $index: usize = $value;
+                $body
+            }
+        )*
+    };
 }
 
-/// The sums of `B` adjacent output pixels.
+/// Adds the products of `rows` rows of weights to the sums of adjacent results.
 ///
 /// # Safety
-/// A vector must be readable at `source + row * pitch + column * step` for all rows below `H` and columns
-/// below `(B - 1) * S + W`.
+/// `rows` must not be 0. For each row, there must be `W` vectors of weights at a distance of `step`, and pointers to
+/// `(RESULTS - 1) * S + W` pixels, each with a vector at the offset.
 #[inline(always)]
-unsafe fn taps<V: Vector, const H: usize, const W: usize, const S: usize, const B: usize>(
-    source: *const f32,
-    pitch: usize,
+unsafe fn taps<V: Vector, const W: usize, const S: usize>(
+    mut pixels: *const *const f32,
+    offset: usize,
+    mut weights: *const f32,
     step: usize,
-    weights: &[[V; W]; H],
-    bias: V,
-) -> [V; B] {
-    let mut sums = [bias; B];
-    for (y, row) in weights.iter().enumerate() {
-        for (x, weight) in row.iter().enumerate() {
-            for (at, sum) in sums.iter_mut().enumerate() {
-                // Pixels shared by neighboring results are loaded once, since all indices are constants.
-                // SAFETY: the caller guarantees the vector.
-                let pixel = unsafe { V::load(source.add(y * pitch + (at * S + x) * step)) };
-                *sum = pixel.mul_add(*weight, *sum);
-            }
+    rows: usize,
+    mut sums: [V; RESULTS],
+) -> [V; RESULTS] {
+    let mut row = 0;
+    // The loop has no check before its first row, see the tile of products.
+    loop {
+        let mut factors = [V::zero(); W];
+        unrolled!(COLUMN in 0..W, {
+            // SAFETY: the caller guarantees the weights.
+            factors[COLUMN] = unsafe { V::load(weights.add(COLUMN * step)) };
+        }; 0 1 2 3 4 5 6);
+        unrolled!(COLUMN in 0..(RESULTS - 1) * S + W, {
+            // SAFETY: the caller guarantees the pixels.
+            let pixel = unsafe { V::load((*pixels.add(COLUMN)).add(offset)) };
+            unrolled!(RESULT in 0..RESULTS, {
+                // The weight that this result has for the pixel, if any.
+                let tap = COLUMN.wrapping_sub(RESULT * S);
+                if tap < W {
+                    sums[RESULT] = pixel.mul_add(factors[tap], sums[RESULT]);
+                }
+            }; 0 1 2 3 4 5 6);
+        }; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        row += 1;
+        if row == rows {
+            return sums;
+        }
+        // SAFETY: there is another row.
+        unsafe {
+            pixels = pixels.add((RESULTS - 1) * S + W);
+            weights = weights.add(W * step);
         }
     }
-    sums
 }
 
 /// Convolves `lanes` channels, at most one vector, with a kernel of any size.
@@ -257,7 +269,7 @@ pub(super) fn any_kernel<V: Vector>(task: &Task<'_>, channel: usize, lanes: usiz
 
 /// The input position of the first weight inside the input, and the range of weights inside.
 #[inline(always)]
-fn inside(extents: &super::Depthwise, axis: usize, at: usize) -> (usize, std::ops::Range<usize>) {
+fn inside(extents: &super::Depthwise, axis: usize, at: usize) -> (usize, Range<usize>) {
     let (pad, dilation) = (extents.pad[axis], extents.dilation[axis].max(1));
     let start = at * extents.stride[axis];
     let skipped = pad.saturating_sub(start).div_ceil(dilation).min(extents.kernel[axis]);

@@ -76,6 +76,34 @@ const fn most<V: Vector>() -> (usize, usize) {
     (Shape::of(isa).rows, Shape::of(isa).vectors)
 }
 
+/// Maximum number of rows and of vectors in a row of any tile.
+const MAX_ROWS: usize = 8;
+const MAX_VECTORS: usize = 3;
+
+/// Repeats a block for each index below a count, with the index as a constant.
+///
+/// Sums that are only accessed with constant indices are in registers from the start. If loops access them, they
+/// stay in memory until all these loops are unrolled; some pipelines of the compiler do that too late.
+macro_rules! unrolled {
+    ($index:ident in 0..$count:ident, $body:block) => {
+        unrolled!($index, $count, $body, 0 1 2 3 4 5 6 7)
+    };
+    ($index:ident in 0..$count:ident of 3, $body:block) => {
+        unrolled!($index, $count, $body, 0 1 2)
+    };
+    ($index:ident, $count:ident, $body:block, $($value:literal)*) => {
+        $(
+            if $value < $count {
+                const $index: usize = $value;
+                $body
+            }
+        )*
+    };
+}
+
+/// Sums of a tile. A smaller tile uses the first rows and vectors.
+type Sums<V> = [[V; MAX_VECTORS]; MAX_ROWS];
+
 /// Passed by reference: if it were copied as an argument, its fields would be read back before they are
 /// written.
 struct SizedTile<'t, const R: usize, const N: usize>(&'t Tile);
@@ -89,7 +117,7 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
             unreachable!("a tile is not larger than its shape");
         }
         let tile = self.0;
-        let mut sums = [[V::zero(); N]; R];
+        let mut sums: Sums<V> = [[V::zero(); MAX_VECTORS]; MAX_ROWS];
         let mut panel = tile.panel;
         let mut ahead = tile.ahead;
         // The loop over the depth starts without a check: a path around the loop would meet its exit, and the
@@ -97,27 +125,27 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
         // the stack in each step, unless the crate is divided into several units and optimized twice.
         let mut tap = 0;
         while tile.depth > 0 && tap < tile.taps {
-            let mut rows = [std::ptr::null::<f32>(); R];
-            for (index, row) in rows.iter_mut().enumerate() {
+            let mut rows = [std::ptr::null::<f32>(); MAX_ROWS];
+            unrolled!(ROW in 0..R, {
                 // SAFETY: there are `R` pointers for each tap, to rows with more than `start` elements.
-                *row = unsafe { (*tile.rows.add(tap * R + index)).add(tile.start) };
-            }
+                rows[ROW] = unsafe { (*tile.rows.add(tap * R + ROW)).add(tile.start) };
+            });
             let mut at = 0;
             loop {
                 prefetch(ahead);
                 ahead = ahead.wrapping_add(tile.ahead_step);
-                let mut weights = [V::zero(); N];
-                for (index, weight) in weights.iter_mut().enumerate() {
+                let mut weights = [V::zero(); MAX_VECTORS];
+                unrolled!(INDEX in 0..N of 3, {
                     // SAFETY: the panel has `N` vectors for each tap and depth.
-                    *weight = unsafe { V::load(panel.add(index * V::LANES)) };
-                }
-                for (row, sums) in rows.iter().zip(&mut sums) {
+                    weights[INDEX] = unsafe { V::load(panel.add(INDEX * V::LANES)) };
+                });
+                unrolled!(ROW in 0..R, {
                     // SAFETY: rows have `depth` elements from `start`.
-                    let element = V::splat(unsafe { *row.add(at) });
-                    for (weight, sum) in weights.iter().zip(sums) {
-                        *sum = weight.mul_add(element, *sum);
-                    }
-                }
+                    let element = V::splat(unsafe { *rows[ROW].add(at) });
+                    unrolled!(INDEX in 0..N of 3, {
+                        sums[ROW][INDEX] = weights[INDEX].mul_add(element, sums[ROW][INDEX]);
+                    });
+                });
                 // SAFETY: at most one vector past the end of the panel.
                 panel = unsafe { panel.add(N * V::LANES) };
                 at += 1;
@@ -128,81 +156,81 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
             tap += 1;
         }
         // SAFETY: the caller guarantees output, bias and residual.
-        unsafe { write::<V, R, N>(tile, &mut sums) };
+        unsafe { write::<V, R, N>(tile, sums) };
     }
 }
 
 /// # Safety
 /// The row must have the elements of `N` vectors, but only `last` elements of the last vector.
 #[inline(always)]
-unsafe fn load_row<V: Vector, const N: usize>(row: *const f32, last: usize) -> [V; N] {
-    let mut vectors = [V::zero(); N];
-    for (index, vector) in vectors.iter_mut().enumerate() {
+unsafe fn load_row<V: Vector, const N: usize>(row: *const f32, last: usize) -> [V; MAX_VECTORS] {
+    let mut vectors = [V::zero(); MAX_VECTORS];
+    unrolled!(INDEX in 0..N of 3, {
         // SAFETY: the caller guarantees the elements.
-        *vector = unsafe {
-            let source = row.add(index * V::LANES);
-            if index + 1 == N { V::load_partial(source, last) } else { V::load(source) }
+        vectors[INDEX] = unsafe {
+            let source = row.add(INDEX * V::LANES);
+            if INDEX + 1 == N { V::load_partial(source, last) } else { V::load(source) }
         };
-    }
+    });
     vectors
 }
 
 /// # Safety
 /// Output, bias and residual must have the tile's elements.
 #[inline(always)]
-unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &mut [[V; N]; R]) {
+unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, mut sums: Sums<V>) {
     if tile.accumulate {
-        for (row, sums) in sums.iter_mut().enumerate() {
+        unrolled!(ROW in 0..R, {
             // SAFETY: the caller guarantees the output.
             let before =
-                unsafe { load_row::<V, N>(tile.output.add(row * tile.output_stride), tile.last) };
-            for (sum, before) in sums.iter_mut().zip(before) {
-                *sum = sum.add(before);
-            }
-        }
+                unsafe { load_row::<V, N>(tile.output.add(ROW * tile.output_stride), tile.last) };
+            unrolled!(INDEX in 0..N of 3, {
+                sums[ROW][INDEX] = sums[ROW][INDEX].add(before[INDEX]);
+            });
+        });
     }
     if let Some(finish) = tile.finish {
         if !finish.bias.is_null() {
             // SAFETY: the caller guarantees the bias.
             let bias = unsafe { load_row::<V, N>(finish.bias, tile.last) };
-            for sums in sums.iter_mut() {
-                for (sum, bias) in sums.iter_mut().zip(bias) {
-                    *sum = sum.add(bias);
-                }
-            }
+            unrolled!(ROW in 0..R, {
+                unrolled!(INDEX in 0..N of 3, {
+                    sums[ROW][INDEX] = sums[ROW][INDEX].add(bias[INDEX]);
+                });
+            });
         }
         if !finish.residual.is_null() {
-            for (row, sums) in sums.iter_mut().enumerate() {
+            unrolled!(ROW in 0..R, {
                 // SAFETY: the caller guarantees the residual.
                 let residual = unsafe {
-                    load_row::<V, N>(finish.residual.add(row * finish.residual_stride), tile.last)
+                    load_row::<V, N>(finish.residual.add(ROW * finish.residual_stride), tile.last)
                 };
-                for (sum, residual) in sums.iter_mut().zip(residual) {
-                    *sum = sum.add(residual);
-                }
-            }
+                unrolled!(INDEX in 0..N of 3, {
+                    sums[ROW][INDEX] = sums[ROW][INDEX].add(residual[INDEX]);
+                });
+            });
         }
         let (low, high) = (V::splat(finish.low), V::splat(finish.high));
-        for sums in sums.iter_mut() {
-            for sum in sums.iter_mut() {
+        unrolled!(ROW in 0..R, {
+            unrolled!(INDEX in 0..N of 3, {
                 // `min` and `max` return the second operand if one is NaN.
-                *sum = high.min(low.max(*sum));
-            }
-        }
+                sums[ROW][INDEX] = high.min(low.max(sums[ROW][INDEX]));
+            });
+        });
     }
-    for (row, sums) in sums.iter().enumerate() {
-        for (index, sum) in sums.iter().enumerate() {
+    unrolled!(ROW in 0..R, {
+        unrolled!(INDEX in 0..N of 3, {
             // SAFETY: the caller guarantees the output.
             unsafe {
-                let output = tile.output.add(row * tile.output_stride + index * V::LANES);
-                if index + 1 == N {
-                    sum.store_partial(output, tile.last);
+                let output = tile.output.add(ROW * tile.output_stride + INDEX * V::LANES);
+                if INDEX + 1 == N {
+                    sums[ROW][INDEX].store_partial(output, tile.last);
                 } else {
-                    sum.store(output);
+                    sums[ROW][INDEX].store(output);
                 }
             }
-        }
-    }
+        });
+    });
 }
 
 /// Computes a tile with this number of rows and vectors.
