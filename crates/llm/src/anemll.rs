@@ -93,7 +93,7 @@ impl LanguageModel {
         Ok(parts)
     }
 
-    /// Refuses what the bundles' runners cannot do.
+    /// Refuses models and options that ANEMLL's programs do not support.
     fn check_anemll(&self, options: &BuildOptions) -> Result<()> {
         let BuildOptions { context, prefill, weights, .. } = *options;
         let config = self.config();

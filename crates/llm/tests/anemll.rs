@@ -1,4 +1,4 @@
-//! A small model as a bundle of ANEMLL: its interface is that of ANEMLL's converter, and it generates the tokens of the usual layout.
+//! A small model as a bundle of ANEMLL: it has the interface of ANEMLL's converter, and generates the tokens of the usual layout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,9 @@ const CONTEXT: usize = 32;
 const BLOCK: usize = 4;
 const TEXT: [u32; 9] = [3, 5, 4, 9, 7, 6, 11, 3, 8];
 
-/// What `llama_converter.py` and `combine_models.py` of version 0.3.4 write for three layers with a hidden state of 16 elements, one head
-/// of keys with 8 elements, 32 positions and blocks of 4 tokens. coremltools replaces the dots of `model.model.kv_cache_0`.
+/// Interface of the models that `llama_converter.py` and `combine_models.py` of version 0.3.4 write for three layers with a hidden
+/// state of 16 elements, one head of keys with 8 elements, 32 positions and blocks of 4 tokens. coremltools replaces the dots of
+/// `model.model.kv_cache_0`.
 const INTERFACE: [(&str, &[&str]); 4] = [
     (
         "llama_embeddings.mlmodelc",

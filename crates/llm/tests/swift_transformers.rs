@@ -1,4 +1,4 @@
-//! A small model for swift-transformers: its interface is that of the library's sources, and callers of both kinds find the
+//! A small model for swift-transformers: it has the interface of the library's sources, and callers of both kinds find the
 //! logits of the usual layout.
 
 use std::fs;
@@ -14,7 +14,7 @@ use serde_json::Value;
 const CONTEXT: usize = 24;
 const TEXT: [u32; 9] = [3, 5, 4, 9, 7, 6, 11, 3, 8];
 
-/// What `Sources/Models/LanguageModel.swift` reads, and what `Examples/Mistral7B/export.py` writes for a model with one layer, one
+/// Interface that `Sources/Models/LanguageModel.swift` reads, and `Examples/Mistral7B/export.py` writes for a model with one layer, one
 /// head of keys with 8 elements, and 24 positions. Ranges of outputs are not described.
 const INTERFACE: [&str; 5] = [
     "input inputIds Int32 [1, 1..24]",

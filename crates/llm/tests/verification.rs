@@ -129,7 +129,7 @@ fn losses_of_integers_are_reported() {
     }
 }
 
-/// Asserts that `check` has no warning about a package. Looking up rows is what the embeddings are a model of their own for.
+/// Asserts that `check` has no warning about a package. Only the embeddings look up rows, and so they are a model of their own.
 fn assert_accepted(path: &Path) {
     if path.extension().is_none_or(|extension| extension != "mlpackage") {
         return;

@@ -59,8 +59,8 @@ pub(crate) fn build_embeddings(config: &Config, name: &str, block: usize) -> Gra
     graph
 }
 
-/// Builds a function of a chunk, for one token or for a block. Of a block, the last chunk returns one hidden state, which is not used:
-/// the block only fills the cache.
+/// Builds a function of a chunk, for one token or for a block. A block only fills the cache: the last chunk returns one of its hidden
+/// states, which is not used.
 pub(crate) fn build_chunk(
     config: &Config,
     options: &FunctionOptions<'_>,

@@ -1,6 +1,6 @@
 //! The inputs, outputs and states that swift-transformers' `LanguageModel` knows.
 //!
-//! A call has the tokens and a mask, whose length is that of the cache after the call. The class passes zeros for all tokens of a
+//! A call has the tokens and a mask, whose length is the position after the call. The class passes zeros for all tokens of a
 //! prompt at the same time, so the mask's elements cannot hide later tokens: the function takes only the length, and hides them itself.
 //! The class also counts one position more than there are tokens, and its first token is at position 1. The example of
 //! its repository in Python starts at 0. Rotations depend on distances only; what differs is row 0 of the cache, which the

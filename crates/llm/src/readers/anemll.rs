@@ -59,7 +59,7 @@ impl Meta<'_> {
         })
     }
 
-    /// The name of a model, without its ending: as it is listed, or of the parts of older bundles.
+    /// The name of a model, without its ending. Older bundles do not list it, and name the model after its part.
     fn model(&self, key: &str, part: &str, lut: &str) -> String {
         if let Some(listed) = self.text(key) {
             let stem = ENDINGS.iter().find_map(|ending| listed.strip_suffix(&format!(".{ending}")));
