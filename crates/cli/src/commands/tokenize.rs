@@ -48,10 +48,8 @@ struct Token<'t> {
 
 fn open(path: &std::path::Path) -> Result<Tokenizer, Failure> {
     let is_json = path.extension().is_some_and(|extension| extension == "json");
-    let is_plain_folder = path.is_dir()
-        && path.join("tokenizer.json").is_file()
-        && !path.join("config.json").is_file();
-    let tokenizer = match is_json || is_plain_folder {
+    let is_folder = path.is_dir() && path.join("tokenizer.json").is_file();
+    let tokenizer = match is_json || is_folder {
         true => Tokenizer::open(path),
         false => Bundle::open(path).and_then(|bundle| bundle.tokenizer()),
     };
