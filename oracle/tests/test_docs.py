@@ -138,6 +138,13 @@ def embedding(scene: Scene) -> None:
     scene.run(f"coremill llm {ROOT / 'crates/cli/tests/files/tinybert'} -o minilm")
 
 
+def speech(scene: Scene) -> None:
+    """A small model in the place of the page's, and audio."""
+    folder = ROOT / "crates/cli/tests/files/tinywhisper"
+    scene.run(f"coremill llm {folder} -o whisper")
+    shutil.copy(folder / "audio.wav", scene.folder / "speech.wav")
+
+
 class Svd(torch.nn.Module):
     """A model with an operator that has no lowering."""
 
@@ -183,6 +190,7 @@ BEFORE: dict[tuple[str, str], Callable[[Scene], None]] = {
     ("compression", "coremill compress Pruned"): pruned,
     ("compression", "coremill compress Small"): compressed,
     ("language-models", "coremill embed"): embedding,
+    ("language-models", "coremill transcribe"): speech,
 }
 
 

@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Make a model", &["convert", "lower", "quantize", "compress"]),
     ("Look into a model", &["inspect", "check", "diff", "report", "text"]),
     ("Run a model", &["run", "compare", "plan", "record"]),
-    ("Language models", &["llm", "generate", "serve", "score", "tokenize", "embed"]),
+    ("Language models", &["llm", "generate", "serve", "score", "tokenize", "embed", "transcribe"]),
     ("Take apart and put together", &["edit", "merge", "split", "bisect", "pack", "extract"]),
     ("Tools", &["cache", "ops", "completions", "man", "help"]),
 ];

@@ -71,6 +71,8 @@ score tiny --text files/tiny/text.txt --against files/tiny --json
 tokenize tiny abc --json
 llm files/tinybert -o tinybert --json
 embed tinybert -p cats --json
+llm files/tinywhisper -o tinywhisper --json
+transcribe tinywhisper files/tinywhisper/audio.wav --json
 cache list --json
 cache size --json
 cache verify --json

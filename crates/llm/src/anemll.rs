@@ -12,7 +12,8 @@ use crate::decoder::anemll::{build_chunk, build_embeddings, build_head, piece_co
 use crate::decoder::{FunctionOptions, Interface};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{check_own, save_model, write_text};
-use crate::model::{BuildOptions, LanguageModel, MAIN, PREFILL, SavedModel, Weights};
+use crate::model::{BuildOptions, LanguageModel, MAIN, PREFILL, SavedModel};
+use crate::weights::Weights;
 
 /// Name of the file that describes the bundle.
 pub(crate) const META: &str = "meta.yaml";

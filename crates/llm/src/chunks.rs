@@ -15,7 +15,8 @@ use crate::decoder::{
 };
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{check_own, save_model, write_text};
-use crate::model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel, Weights};
+use crate::model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};
+use crate::weights::Weights;
 
 /// Name of the file that lists the models.
 pub(crate) const MANIFEST: &str = "coremill.json";

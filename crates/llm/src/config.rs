@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::encoders::EncoderFamily;
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::families::{Family, FeedForward, NormPlacement, POSITIONS, QkNorm};
+use crate::families::{Family, FeedForward, NormPlacement, POSITIONS, QkNorm, SPEECH};
 use crate::mixers::{Mixer, MixerSettings};
 
 /// Most layers that a file may declare.
@@ -393,6 +393,11 @@ fn unsupported(name: &str) -> Error {
     if EncoderFamily::is_known(name) {
         let message = format!("`{name}` is a family of embedding models, which generate no text");
         return Error::new(ErrorKind::Unsupported, message).with_hint("open it as an `Embedder`");
+    }
+    if name == SPEECH {
+        let message = format!("`{name}` is a family of speech models, which take no text");
+        let error = Error::new(ErrorKind::Unsupported, message);
+        return error.with_hint("transcribe audio with it");
     }
     let message = format!("model family `{name}` is not supported; expected {}", Family::names());
     Error::new(ErrorKind::Unsupported, message)

@@ -202,6 +202,9 @@ const COHERE: Family = Family {
     ..NEOX
 };
 
+/// `model_type` of speech models, which have a configuration of their own.
+pub(crate) const SPEECH: &str = "whisper";
+
 /// All families.
 pub static FAMILIES: &[Family] = &[
     LLAMA,

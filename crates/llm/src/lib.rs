@@ -25,6 +25,8 @@
 //! | `names`, `arrange` | names and shapes of tensors in files, and the decoder's |
 //! | [`decoder`], `mixers`, `states` | the model as a graph, the parts of layers that mix positions, and their states |
 //! | `encoders`, `embedding` | [`EmbeddingModel`] and [`Embedder`]: encoders, whose texts become vectors |
+//! | `speech` | [`SpeechModel`] and [`Transcriber`]: Whisper, which turns speech into text |
+//! | `weights` | storage of weights, and graphs with the weights of files |
 //! | `packed`, `chunks`, `anemll` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
 //! | `executorch` | what ExecuTorch's runners read of a program |
@@ -57,9 +59,11 @@ mod save;
 mod score;
 mod settings;
 mod source;
+mod speech;
 mod states;
 mod tokenizer;
 mod verify;
+mod weights;
 
 pub use bundle::Bundle;
 pub use chat::{ChatTemplate, Message};
@@ -72,13 +76,15 @@ pub use encoders::{ENCODERS, EncoderFamily};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
-pub use model::{
-    BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel, StorageShare, TensorLoss,
-    Weights,
-};
+pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;
 pub use score::{Comparison, Score, score};
 pub use settings::GenerationSettings;
+pub use speech::{
+    Audio, CROSS, FEATURES, Features, LogMel, Segment, SpeechConfig, SpeechModel, SpeechOptions,
+    Task, TranscribeOptions, Transcriber, Transcription,
+};
 pub use tokenizer::Tokenizer;
 pub use verify::VerifyOptions;
+pub use weights::{StorageShare, TensorLoss, Weights};

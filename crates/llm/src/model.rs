@@ -1,16 +1,8 @@
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
-use coremill_compress::{
-    CompressionConfig, CompressionOutcome, Options as CompressOptions, Palette, Rule, Values,
-    compress,
-};
 use coremill_delegate::FORWARD;
-use coremill_graph::{
-    CompileOptions, Device, Executable, Graph, Param, Params, Precision, Session,
-};
+use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
 use coremill_mil::model::Model;
 use serde_json::Value;
 
@@ -23,6 +15,10 @@ use crate::settings::GenerationSettings;
 use crate::source::{Origin, Source, read_json};
 use crate::states::stored_head;
 use crate::tokenizer::Tokenizer;
+use crate::weights::{
+    CompiledModel, StorageShare, TensorLoss, Weights, compile_graphs, named, storage,
+    storage_shares,
+};
 
 /// Name of the function that reads one token.
 pub const DECODE: &str = "decode";
@@ -38,26 +34,6 @@ const MIN_SWIFT_CONTEXT: usize = 3;
 #[derive(Debug)]
 pub struct LanguageModel {
     source: Source,
-}
-
-/// Storage of weights in the Core ML model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Weights {
-    /// Codes, scales and offsets as in the file; floats as `fp16`. [`LanguageModel::losses`] measures the rounding of
-    /// `fp16` arithmetic.
-    #[default]
-    Exact,
-    /// `fp16`.
-    Fp16,
-    /// 8-bit integers with a scale for each output channel.
-    Int8,
-    /// 4-bit integers with a scale for each block of 32.
-    Int4,
-    /// 4-bit indices into a table for each 16 output channels.
-    Lut4,
-    /// 6-bit indices into a table for each 16 output channels.
-    Lut6,
 }
 
 /// Functions of a converted model, and their inputs and outputs.
@@ -102,50 +78,6 @@ impl FromStr for Layout {
                 ("chunks", Layout::Chunks),
             ],
         )
-    }
-}
-
-/// Output channels that share a table.
-const TABLE_CHANNELS: usize = 16;
-
-impl Weights {
-    /// Bits of an index into a table; `None` for weights without tables.
-    pub(crate) fn table_bits(self) -> Option<u32> {
-        match self {
-            Weights::Lut4 => Some(4),
-            Weights::Lut6 => Some(6),
-            _ => None,
-        }
-    }
-}
-
-impl FromStr for Weights {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Weights> {
-        named(
-            "weights",
-            name,
-            &[
-                ("exact", Weights::Exact),
-                ("fp16", Weights::Fp16),
-                ("int8", Weights::Int8),
-                ("int4", Weights::Int4),
-                ("lut4", Weights::Lut4),
-                ("lut6", Weights::Lut6),
-            ],
-        )
-    }
-}
-
-/// The value of an option by its name.
-fn named<T: Copy>(option: &str, name: &str, values: &[(&str, T)]) -> Result<T> {
-    match values.iter().find(|(known, _)| *known == name) {
-        Some(&(_, value)) => Ok(value),
-        None => {
-            let known: Vec<_> = values.iter().map(|(known, _)| format!("`{known}`")).collect();
-            fail!(Argument, "`{option}` is `{name}`; expected {}", known.join(", "))
-        }
     }
 }
 
@@ -244,24 +176,6 @@ impl BuildOptions {
     }
 }
 
-/// A share of a model's bytes, for a plan.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StorageShare {
-    /// The scheme or the element type in the file.
-    pub scheme: String,
-    /// Number of tensors.
-    pub tensors: usize,
-    /// Their bytes in the file.
-    pub bytes: u64,
-}
-
-/// A compiled model, and the losses of weights that were stored as integers.
-pub(crate) struct CompiledModel {
-    pub(crate) executable: Executable,
-    pub(crate) losses: Vec<TensorLoss>,
-}
-
 /// Result of writing a model.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -270,44 +184,6 @@ pub struct SavedModel {
     pub files: Vec<PathBuf>,
     /// Losses of weights that were stored as integers.
     pub losses: Vec<TensorLoss>,
-}
-
-/// Rounding of a tensor's weights.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct TensorLoss {
-    /// The tensor's name.
-    pub tensor: String,
-    /// The scheme or the element type in the file.
-    pub scheme: String,
-    /// Signal-to-noise ratio in dB.
-    pub decibels: f64,
-}
-
-/// The scheme of a tensor, or its element type.
-pub(crate) fn storage(param: &Param) -> String {
-    match param.scheme() {
-        Some(scheme) => scheme.name().to_owned(),
-        None => {
-            let count = param.shape().iter().product::<u64>().max(1);
-            format!("{}-bit elements", param.bytes().len() as u64 * 8 / count)
-        }
-    }
-}
-
-/// Tensors by their storage, the largest share first.
-pub(crate) fn storage_shares(params: &Params) -> Vec<StorageShare> {
-    let mut shares: Vec<StorageShare> = Vec::new();
-    for (_, param) in params.iter() {
-        let scheme = storage(param);
-        let bytes = param.bytes().len() as u64;
-        match shares.iter_mut().find(|share| share.scheme == scheme) {
-            Some(share) => (share.tensors, share.bytes) = (share.tensors + 1, share.bytes + bytes),
-            None => shares.push(StorageShare { scheme, tensors: 1, bytes }),
-        }
-    }
-    shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
-    shares
 }
 
 impl LanguageModel {
@@ -549,23 +425,8 @@ impl LanguageModel {
             false => compile,
         };
         let session = Session::new(device).options(compile).threads(threads);
-        let mut executable = session.compile_all(&graphs.iter().collect::<Vec<_>>())?;
-        let mut declared: Vec<String> =
-            graphs.iter().flat_map(|graph| graph.params()).map(|(name, _)| name).collect();
-        declared.sort();
-        declared.dedup();
-        for name in &declared {
-            let param = self.param(name)?;
-            executable.set(name, if keeps_codes { param } else { param.to_dense()? })?;
-        }
-        match options.weights {
-            Weights::Exact | Weights::Fp16 => Ok(CompiledModel { executable, losses: Vec::new() }),
-            _ => {
-                let mut model = executable.model()?.clone();
-                let losses = self.compress(&mut model, options.weights, &declared)?;
-                Ok(CompiledModel { executable: session.load(model)?, losses })
-            }
-        }
+        let param = |name: &str| self.param(name);
+        compile_graphs(&session, graphs, options.weights, keeps_codes, &param)
     }
 
     /// A tensor, or some rows of one, by the name of a parameter.
@@ -587,66 +448,6 @@ impl LanguageModel {
         Ok(executable.model()?.clone())
     }
 
-    /// Compresses the weights, and returns the loss of each one. `declared` are the names of the parameters.
-    fn compress(
-        &self,
-        model: &mut Model,
-        weights: Weights,
-        declared: &[String],
-    ) -> Result<Vec<TensorLoss>> {
-        let mut losses = compress_weights(model, weights, declared)?;
-        for loss in &mut losses {
-            if let Ok(param) = self.param(&loss.tensor) {
-                loss.scheme = storage(&param);
-            }
-        }
-        Ok(losses)
-    }
-}
-
-/// Compresses the weights of a model to integers, and returns the loss of each one, by the name of its parameter.
-pub(crate) fn compress_weights(
-    model: &mut Model,
-    weights: Weights,
-    declared: &[String],
-) -> Result<Vec<TensorLoss>> {
-    let integers = |dtype, granularity| {
-        let linear = LinearConfig { dtype, granularity, ..LinearConfig::default() };
-        CompressionConfig { values: Values::Linear(linear), ..CompressionConfig::default() }
-    };
-    let form = match weights {
-        Weights::Int4 => integers(Integer::Int4, Granularity::Block(32)),
-        Weights::Lut4 | Weights::Lut6 => {
-            let palette = Palette {
-                bits: weights.table_bits(),
-                group: Some(TABLE_CHANNELS),
-                ..Palette::default()
-            };
-            CompressionConfig { values: Values::Palette(palette), ..CompressionConfig::default() }
-        }
-        _ => integers(Integer::Int8, Granularity::Channel),
-    };
-    let rule = Rule { selector: Default::default(), form };
-    let options = CompressOptions { rules: vec![rule], ..CompressOptions::default() };
-    let compressed = compress(model, &options, &|_, _| {})
-        .map_err(|error| Error::new(ErrorKind::Run, error.to_string()).with_source(error))?;
-    // Names of values in MIL are identifiers.
-    let identifier = |name: &str| name.replace(|it: char| !it.is_ascii_alphanumeric(), "_");
-    let names: HashMap<String, &String> =
-        declared.iter().map(|name| (identifier(name), name)).collect();
-    let mut losses: Vec<TensorLoss> = Vec::new();
-    for weight in compressed {
-        let CompressionOutcome::Compressed { snr, .. } = weight.fate else { continue };
-        let tensor = names.get(&weight.name).map_or(weight.name, |name| name.to_string());
-        // Functions share weights.
-        if snr.is_finite() && !losses.iter().any(|loss| loss.tensor == tensor) {
-            losses.push(TensorLoss { tensor, scheme: String::new(), decibels: snr });
-        }
-    }
-    Ok(losses)
-}
-
-impl LanguageModel {
     /// The model's name on the Hugging Face Hub, if its files state it.
     pub(crate) fn hub_name(&self) -> Option<String> {
         self.source.origin.hub_name()

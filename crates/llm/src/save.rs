@@ -9,7 +9,8 @@ use crate::anemll::META;
 use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{check_companions, save_model, write_companions};
-use crate::model::{BuildOptions, CompiledModel, LanguageModel, Layout, SavedModel};
+use crate::model::{BuildOptions, LanguageModel, Layout, SavedModel};
+use crate::weights::CompiledModel;
 
 /// Key of the metadata by which swift-transformers finds the tokenizer on the Hugging Face Hub.
 const HUB_NAME: &str = "co.huggingface.exporters.name";

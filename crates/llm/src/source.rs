@@ -19,6 +19,9 @@ const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// Most files that a GGUF model is split into.
 const MAX_PARTS: u64 = 1000;
 
+/// Start of the files of whisper.cpp: `ggml` as a number in little-endian order.
+const GGML: &[u8] = b"lmgg";
+
 /// Source of a model's settings and vocabulary.
 #[derive(Debug)]
 pub(crate) enum Origin {
@@ -46,6 +49,7 @@ impl Source {
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             return of_folder(folder.unwrap_or(Path::new(".")), Some(path));
         }
+        refuse_ggml(path)?;
         of_gguf(path).map_err(|error| error.within(path))
     }
 }
@@ -90,6 +94,22 @@ fn is_hub_name(text: &str) -> bool {
             && word.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
     };
     text.split_once('/').is_some_and(|(owner, name)| is_word(owner) && is_word(name))
+}
+
+/// Refuses files of whisper.cpp.
+pub(crate) fn refuse_ggml(path: &Path) -> Result<()> {
+    let mut magic = [0; 4];
+    let file = fs::File::open(path).ok().filter(|_| path.is_file());
+    let is_read = file.is_some_and(|mut file| file.read_exact(&mut magic).is_ok());
+    if is_read && magic == GGML {
+        let message =
+            format!("{} is a ggml file of whisper.cpp, which is not supported", path.display());
+        let error = Error::new(ErrorKind::Unsupported, message);
+        return Err(error.with_hint(
+            "name the folder of the same model with `config.json` and safetensors, as transformers saves it",
+        ));
+    }
+    Ok(())
 }
 
 /// Reads a file of settings or of a vocabulary, which must not be larger than such files are.

@@ -34,6 +34,7 @@ pub(crate) mod serve;
 pub(crate) mod split;
 pub(crate) mod text;
 pub(crate) mod tokenize;
+pub(crate) mod transcribe;
 
 use std::path::{Path, PathBuf};
 

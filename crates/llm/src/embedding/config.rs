@@ -89,6 +89,16 @@ fn invalid(key: &str) -> Error {
     Error::new(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
 }
 
+/// An activation by its name in configurations.
+pub(crate) fn activation(name: Option<&str>) -> Result<Activation> {
+    Ok(match name {
+        None | Some("gelu") => Activation::Gelu,
+        Some("gelu_new" | "gelu_pytorch_tanh") => Activation::GeluTanh,
+        Some("relu") => Activation::Relu,
+        Some(other) => fail!(Unsupported, "activation `{other}` is not supported"),
+    })
+}
+
 /// Settings of a file.
 struct Settings {
     layers: Option<u64>,
@@ -217,10 +227,7 @@ impl Settings {
         }
         let activation = match self.activation.as_deref() {
             _ if family.gated => Activation::Silu,
-            None | Some("gelu") => Activation::Gelu,
-            Some("gelu_new" | "gelu_pytorch_tanh") => Activation::GeluTanh,
-            Some("relu") => Activation::Relu,
-            Some(other) => fail!(Unsupported, "activation `{other}` is not supported"),
+            name => activation(name)?,
         };
         if family.gated
             && let Some(other) = self.activation.as_deref()

@@ -12,6 +12,7 @@ mod encoder;
 mod model;
 mod names;
 
+pub(crate) use config::activation;
 pub use config::{EncoderConfig, Pooling};
 pub use encoder::{ATTENTION_MASK, EMBEDDING, INPUT_IDS, Length};
 pub use model::{Embedder, EmbeddingModel, EmbeddingOptions};

@@ -16,13 +16,12 @@ use crate::bundle::converted;
 use crate::encoders::{ENCODERS, EncoderFamily};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{COMPANIONS, check_companions, save_model, write_companions};
-use crate::model::{
-    SavedModel, StorageShare, TensorLoss, Weights, compress_weights, storage, storage_shares,
-};
+use crate::model::SavedModel;
 use crate::readers::shape_of;
 use crate::save::Destination;
 use crate::source::{Origin, read_json, read_text, shards};
 use crate::tokenizer::{Tokenizer, has_vocabulary};
+use crate::weights::{CompiledModel, StorageShare, Weights, compile_graphs, storage_shares};
 
 /// Name of the file next to a converted model, with the most tokens of a text. sentence-transformers has such a file.
 const SETTINGS: &str = "sentence_bert_config.json";
@@ -186,7 +185,7 @@ impl EmbeddingModel {
         threads: usize,
         options: &EmbeddingOptions,
     ) -> Result<Executable> {
-        Ok(self.compile_with_losses(device, threads, options)?.0)
+        Ok(self.compile_with_losses(device, threads, options)?.executable)
     }
 
     fn compile_with_losses(
@@ -194,27 +193,14 @@ impl EmbeddingModel {
         device: Device,
         threads: usize,
         options: &EmbeddingOptions,
-    ) -> Result<(Executable, Vec<TensorLoss>)> {
+    ) -> Result<CompiledModel> {
         let graph = self.graph(options)?;
         let most = self.length(options)?.most() as u64;
         let keeps_codes = options.weights == Weights::Exact;
         let compile = CompileOptions::new().precision(options.precision).requantize(keeps_codes);
         let session = Session::new(device).options(compile).threads(threads);
-        let mut executable = session.compile(&graph)?;
-        let names: Vec<String> = graph.params().into_iter().map(|(name, _)| name).collect();
-        for name in &names {
-            let param = self.param(name, most)?;
-            executable.set(name, if keeps_codes { param } else { param.to_dense()? })?;
-        }
-        if matches!(options.weights, Weights::Exact | Weights::Fp16) {
-            return Ok((executable, Vec::new()));
-        }
-        let mut model = executable.model()?.clone();
-        let mut losses = compress_weights(&mut model, options.weights, &names)?;
-        for loss in &mut losses {
-            loss.scheme = self.params.get(&loss.tensor).map(storage).unwrap_or_default();
-        }
-        Ok((session.load(model)?, losses))
+        let param = |name: &str| self.param(name, most);
+        compile_graphs(&session, &[graph], options.weights, keeps_codes, &param)
     }
 
     /// A tensor by the name of a parameter, or the rows of it that the graph uses.
@@ -248,7 +234,8 @@ impl EmbeddingModel {
             return Err(error.with_hint("write a `.mlpackage`"));
         }
         check_companions(directory, companions)?;
-        let (mut executable, losses) = self.compile_with_losses(Device::Host, 0, options)?;
+        let CompiledModel { mut executable, losses } =
+            self.compile_with_losses(Device::Host, 0, options)?;
         std::fs::create_dir_all(directory)
             .map_err(|error| Error::io("create", directory, error))?;
         save_model(path, executable.model()?, durable)?;

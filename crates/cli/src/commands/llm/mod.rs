@@ -1,11 +1,12 @@
 mod embedding;
+mod speech;
 mod verify;
 
 use std::path::{Path, PathBuf};
 
 use coremill::llm::{
-    BuildOptions, Destination, EmbeddingModel, ErrorKind, LanguageModel, Layout, StorageShare,
-    TensorLoss, Weights,
+    BuildOptions, Destination, EmbeddingModel, ErrorKind, LanguageModel, Layout, SpeechModel,
+    StorageShare, TensorLoss, Weights,
 };
 use coremill::quantity;
 use serde::Serialize;
@@ -20,7 +21,8 @@ use crate::progress::Progress;
 /// The model is a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. The result has a cache
 /// of keys and values as states, and the functions `prefill` and `decode`, which share weights and states. A `.pte` is for
 /// ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it. Embedding models, BERT and its
-/// relatives, have one function from tokens to a vector; `coremill embed` runs them.
+/// relatives, have one function from tokens to a vector; `coremill embed` runs them. Whisper becomes an encoder and a decoder;
+/// `coremill transcribe` runs them.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B -o qwen3/qwen3.pte\n  coremill llm Qwen3-0.6B -o qwen3-anemll --layout anemll --weights lut6\n  coremill llm Qwen3-0.6B --dry-run\n  coremill llm Qwen3-0.6B -o qwen3 --weights int4 --verify article.txt\n  coremill generate smollm2 --chat -p 'Hello!'"
@@ -32,11 +34,12 @@ pub(crate) struct Args {
     /// Where to write: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`
     #[arg(short, long, value_name = "PATH", required_unless_present = "dry_run")]
     output: Option<OutputPath>,
-    /// Positions of the cache [default: the model's longest sequence, at most 2048], or most tokens of a text to embed
+    /// Positions of the cache [default: the model's longest sequence, at most 2048], or most tokens of a text to embed or of
+    /// a window of speech
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Tokens that `prefill` reads in a call; 1 leaves the function out
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_PREFILL)]
     prefill: usize,
     /// The device that the model is for
     #[arg(long, value_enum, default_value_t = ProfileArg::Cpu)]
@@ -213,6 +216,9 @@ fn told_files(warnings: &[String], files: &[String], dry_run: bool) -> String {
 /// Files next to a model, by name.
 type Companions = Vec<(&'static str, String)>;
 
+/// Tokens that `prefill` reads in a call if the option is absent.
+const DEFAULT_PREFILL: usize = 64;
+
 /// Maximum context if the option is absent.
 pub(super) const USUAL_CONTEXT: usize = 2048;
 
@@ -227,6 +233,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Err(_) if EmbeddingModel::is_at(&args.model) => {
             drop(progress);
             return embedding::run(args, output);
+        }
+        Err(_) if SpeechModel::is_at(&args.model) => {
+            drop(progress);
+            return speech::run(args, output);
         }
         opened => opened.map_err(|error| failure(&error))?,
     };
