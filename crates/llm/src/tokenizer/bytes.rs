@@ -32,7 +32,7 @@ pub(super) fn of_bytes(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| table[usize::from(byte)]).collect()
 }
 
-/// The bytes of a token. Characters without a byte are kept in UTF-8.
+/// The bytes of a token, or its UTF-8 if a character has no byte.
 pub(super) fn to_bytes(token: &str) -> Vec<u8> {
     static TABLE: OnceLock<[Option<u8>; 512]> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -44,14 +44,8 @@ pub(super) fn to_bytes(token: &str) -> Vec<u8> {
         }
         table
     });
-    let mut bytes = Vec::with_capacity(token.len());
-    for character in token.chars() {
-        match table.get(character as usize).copied().flatten() {
-            Some(byte) => bytes.push(byte),
-            None => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    bytes
+    let bytes = token.chars().map(|character| table.get(character as usize).copied().flatten());
+    bytes.collect::<Option<Vec<u8>>>().unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
 /// The byte of a token such as `<0x41>`.
@@ -69,6 +63,7 @@ mod tests {
         assert_eq!(to_characters(" a\n\u{e9}"), "\u{120}a\u{10a}\u{c3}\u{a9}");
         let all: String = (0..=0x24f).filter_map(char::from_u32).collect();
         assert_eq!(to_bytes(&to_characters(&all)), all.as_bytes());
+        assert_eq!(to_bytes("\u{e9} \u{e9}"), "\u{e9} \u{e9}".as_bytes());
         assert_eq!(fallback_byte("<0x0A>"), Some(10));
         assert_eq!(fallback_byte("<0x0>"), None);
     }

@@ -626,6 +626,23 @@ mod tests {
     }
 
     #[test]
+    fn added_tokens_of_marks_are_spaces() {
+        let mut value = small();
+        value["added_tokens"] = json!([{ "id": 5, "content": "\u{2581}\u{2581}" }]);
+        value["pre_tokenizer"] = Value::Null;
+        value["normalizer"] =
+            json!({ "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" });
+        value["decoder"] =
+            json!({ "type": "Replace", "pattern": { "String": "\u{2581}" }, "content": " " });
+        let tokenizer = read(&value).expect("sound");
+        let ids = tokenizer.encode("\u{2581}\u{2581}ab", false).expect("short");
+        assert_eq!(
+            (ids.as_slice(), tokenizer.decode(&ids, true)),
+            (&[5, 3][..], "  ab".to_owned())
+        );
+    }
+
+    #[test]
     fn a_written_tokenizer_is_the_same() {
         let tokenizer = read(&small()).expect("sound");
         let again = read(&write(&tokenizer)).expect("what was written");

@@ -317,12 +317,9 @@ impl Tokenizer {
         parts
     }
 
-    /// The bytes that a token adds to a text.
+    /// The bytes that a token adds to a text. Added tokens are decoded as others: Gemma's stand for several spaces.
     pub fn token_bytes(&self, id: u32) -> Cow<'_, [u8]> {
-        if let Some(token) = self.added_token(id) {
-            return Cow::Borrowed(token.content.as_bytes());
-        }
-        let Some(token) = self.model.tokens.get(id as usize) else { return Cow::Borrowed(&[]) };
+        let Some(token) = self.token(id) else { return Cow::Borrowed(&[]) };
         if self.decoding.byte_level {
             return Cow::Owned(bytes::to_bytes(token));
         }
