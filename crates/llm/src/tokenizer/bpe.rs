@@ -21,7 +21,7 @@ pub(super) struct Bpe {
     pub(super) fuses_unknown: bool,
     /// Pieces in the vocabulary are not merged from their characters.
     pub(super) whole_pieces: bool,
-    /// Tokens of single bytes, for characters that the vocabulary lacks.
+    /// Tokens of single bytes, for characters that the vocabulary lacks; `None` if it has no such token.
     pub(super) bytes: Option<Box<[u32; 256]>>,
 }
 
@@ -74,7 +74,7 @@ impl Bpe {
         self.ids.get(token).copied()
     }
 
-    /// Looks the tokens of single bytes up, if the vocabulary has all of them.
+    /// Looks the tokens of single bytes up.
     pub(super) fn find_bytes(&mut self) {
         let mut bytes = Box::new([NONE; 256]);
         for (id, token) in self.tokens.iter().enumerate() {
@@ -82,7 +82,7 @@ impl Bpe {
                 bytes[usize::from(byte)] = id as u32;
             }
         }
-        self.bytes = bytes.iter().all(|&id| id != NONE).then_some(bytes);
+        self.bytes = bytes.iter().any(|&id| id != NONE).then_some(bytes);
     }
 
     /// Appends the tokens of a piece.
@@ -125,12 +125,17 @@ impl Bpe {
     }
 
     fn encode_unknown(&self, text: &str, ids: &mut Vec<u32>) {
-        match (&self.bytes, self.unknown) {
-            (Some(bytes), _) => ids.extend(text.bytes().map(|byte| bytes[usize::from(byte)])),
-            (None, Some(unknown)) if !(self.fuses_unknown && ids.last() == Some(&unknown)) => {
-                ids.push(unknown);
-            }
-            _ => {}
+        // A vocabulary may lack tokens of bytes that never begin or continue unknown characters: Gemma 2's has none of the tab.
+        if let Some(bytes) = &self.bytes
+            && text.bytes().all(|byte| bytes[usize::from(byte)] != NONE)
+        {
+            ids.extend(text.bytes().map(|byte| bytes[usize::from(byte)]));
+            return;
+        }
+        if let Some(unknown) = self.unknown
+            && !(self.fuses_unknown && ids.last() == Some(&unknown))
+        {
+            ids.push(unknown);
         }
     }
 

@@ -170,7 +170,9 @@ fn read_unigram(model: &Value) -> Result<Bpe> {
     // Tokens of unknown characters and of bytes are not found in texts.
     let bytes = bpe.bytes.iter().flat_map(|bytes| bytes.iter().copied());
     for id in bytes.chain(bpe.unknown) {
-        scores[id as usize] = f32::NAN;
+        if let Some(score) = scores.get_mut(id as usize) {
+            *score = f32::NAN;
+        }
     }
     bpe.order = Order::Unigram(Scores::new(&bpe.tokens, scores));
     Ok(bpe)
@@ -623,6 +625,21 @@ mod tests {
         assert_eq!(ids, [5, 3, 4, 6, 3]);
         assert_eq!(tokenizer.decode(&ids, true), "ab ab<tool>ab");
         assert_eq!(tokenizer.decode(&ids, false), "<s>ab ab<tool>ab");
+    }
+
+    #[test]
+    fn characters_need_the_tokens_of_their_bytes_alone() {
+        let mut value = small();
+        value["pre_tokenizer"] = Value::Null;
+        value["model"] = json!({
+            "type": "BPE",
+            "byte_fallback": true,
+            "unk_token": "<unk>",
+            "vocab": { "a": 0, "<unk>": 1, "<0xC3>": 2, "<0xA9>": 3 },
+            "merges": [],
+        });
+        let tokenizer = read(&value).expect("sound");
+        assert_eq!(tokenizer.encode("a\u{e9}\u{e8}a", false).expect("short"), [0, 2, 3, 1, 0]);
     }
 
     #[test]
