@@ -26,6 +26,11 @@ pub(super) fn assemble(
     let mut model = Bpe::new(tokens);
     let max_characters = MAX_CHARACTERS;
     model.order = Order::WordPieces(WordPieces { prefix: CONTINUATION.to_owned(), max_characters });
+    for token in [unknown, ends[0], ends[1]] {
+        if model.id(token).is_none() {
+            fail!(Format, "the vocabulary has no token `{token}`");
+        }
+    }
     model.unknown = model.id(unknown);
     let added = special.iter().filter_map(|&content| {
         let (id, content) = (model.id(content)?, content.to_owned());
@@ -70,11 +75,6 @@ pub(super) fn read(text: &str, config: &Value) -> Result<Tokenizer> {
     let [before, after] = [name("cls_token", "[CLS]"), name("sep_token", "[SEP]")];
     let [pad, mask] = [name("pad_token", "[PAD]"), name("mask_token", "[MASK]")];
     let special = [&*pad, &unknown, &before, &after, &mask];
-    for token in [&unknown, &before, &after] {
-        if !tokens.iter().any(|known| **known == **token) {
-            fail!(Format, "the vocabulary has no token `{token}`");
-        }
-    }
     let flag = |key: &str, usual: bool| config[key].as_bool().unwrap_or(usual);
     let lowercases = flag("do_lower_case", true);
     let strips_accents = flag("strip_accents", lowercases);
