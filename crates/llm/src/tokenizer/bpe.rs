@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use super::bytes::fallback_byte;
 use super::unigram::Scores;
 use super::wordpiece::WordPieces;
 use crate::error::{Result, fail};
@@ -76,13 +75,9 @@ impl Bpe {
 
     /// Looks the tokens of single bytes up.
     pub(super) fn find_bytes(&mut self) {
-        let mut bytes = Box::new([NONE; 256]);
-        for (id, token) in self.tokens.iter().enumerate() {
-            if let Some(byte) = fallback_byte(token) {
-                bytes[usize::from(byte)] = id as u32;
-            }
-        }
-        self.bytes = bytes.iter().any(|&id| id != NONE).then_some(bytes);
+        let bytes: [u32; 256] =
+            std::array::from_fn(|byte| self.id(&format!("<0x{byte:02X}>")).unwrap_or(NONE));
+        self.bytes = bytes.iter().any(|&id| id != NONE).then(|| Box::new(bytes));
     }
 
     /// Appends the tokens of a piece.
