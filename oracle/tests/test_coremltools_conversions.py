@@ -240,3 +240,38 @@ def test_quantized_constants_become_compressed_weights() -> None:
     numpy.testing.assert_allclose(model.predict({"x": x})["y"], Convolution()(x), rtol=2e-2, atol=2e-2)
     types = [op.op_type for op in model._mil_program.functions["main"].operations]
     assert "constexpr_affine_dequantize" in types
+
+
+class Packed(torch.nn.Module):
+    """A product with 4-bit weights that torch packed for this processor."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.group = group
+        self.register_buffer("codes", torch.randint(0, 256, (48, 32), dtype=torch.uint8))
+        scales = torch.rand(64 // group, 48, 1) * 0.1 + 0.01
+        self.register_buffer("scales", torch.cat([scales, torch.randn(64 // group, 48, 1) * 0.1], 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch._weight_int4pack_mm_for_cpu(x, self.codes, self.group, self.scales.to(torch.float32))
+
+
+@pytest.mark.parametrize("frontend", ["traced", "exported"])
+@pytest.mark.parametrize("group", [32, 64])
+def test_packed_weights_stay_integers(frontend: str, group: int) -> None:
+    """torch's product with them is the reference; the program that is converted does not change."""
+    module, x = Packed(group).eval(), torch.rand(3, 64)
+    program = torch.jit.trace(module, x) if frontend == "traced" else torch.export.export(module, (x,))
+    before = None if frontend == "traced" else str(program.graph)
+    model = ct.convert(
+        program,
+        inputs=[ct.TensorType(name="x", shape=(3, 64))],
+        outputs=[ct.TensorType(name="y", dtype=numpy.float32)],
+        compute_precision=ct.precision.FLOAT32,
+        minimum_deployment_target=ct.target.iOS18,
+    )
+    kinds = [op.op_type for op in model._mil_program.functions["main"].operations]
+    assert "constexpr_blockwise_shift_scale" in kinds
+    numpy.testing.assert_allclose(model.predict({"x": x})["y"], module(x), rtol=1e-4, atol=1e-4)
+    assert before is None or str(program.graph) == before

@@ -74,7 +74,7 @@ class _Constants:
 
         if node.op == "placeholder":
             return self._tensors.get(self._targets.get(node.name))
-        if _name(node) not in (*_PACKERS, "_to_copy", "lift_fresh_copy", "clone", "detach"):
+        if _name(node) not in (*_PACKERS, "to", "_to_copy", "lift_fresh_copy", "clone", "detach"):
             return None
         arguments = [self.value(one) if isinstance(one, torch.fx.Node) else one for one in node.args]
         if any(one is None for one in arguments):
