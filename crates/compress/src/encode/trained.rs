@@ -277,7 +277,7 @@ impl Builder<'_> {
         let rank = self.weight.shape.len();
         let (axis, size) = (table.axis(rank)?, shape[rank + 1] as usize);
         let mut places = self.weight.shape.clone();
-        if places[axis] % size != 0 {
+        if !places[axis].is_multiple_of(size) {
             return Err(Refusal::Kept("its channels do not divide into vectors"));
         }
         places[axis] /= size;
