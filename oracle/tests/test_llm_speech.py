@@ -1,6 +1,7 @@
 """Speech models, judged by transformers: features, tokens, logits and transcriptions."""
 
 import json
+import math
 import wave
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from scipy.io import wavfile
 from scipy.signal import resample_poly
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+import coremill as package
+from coremill import llm
 from oracle.conftest import Command
-from oracle.support.cargo import run_example
+from oracle.support.cargo import ROOT, run_example
 from oracle.tests.test_llm import TEXTS
 from oracle.tests.test_llm_tokenizers import corpus
 
@@ -285,3 +288,68 @@ def test_tokens_are_those_of_the_tokenizer(folder, coremill):
             found = json.loads(coremill("tokenize", folder, text, "--json", *options))
             ids = tokenizer(text, add_special_tokens=special).input_ids
             assert [token["id"] for token in found["tokens"]] == ids, text
+
+
+def test_python_transcribes_as_the_command_does(folder: Path, tmp_path: Path, coremill: Command) -> None:
+    samples = make_audio(3.1, 6)
+    path = write(tmp_path / "audio.wav", samples)
+    told = transcribe(coremill, folder, path, "--timestamps", "--language", "de", "--task", "translate")
+    assert len(told["segments"]) > 1
+    written = llm.convert(folder, tmp_path / "converted")
+    assert [file.name for file in written[:3]] == ["encoder.mlpackage", "decoder.mlpackage", "tokenizer.json"]
+    assert all(file.exists() for file in written)
+    for source in (folder, tmp_path / "converted"):
+        found = llm.transcribe(source, path, language="de", task="translate", timestamps=True)
+        assert (found.text, str(found), found.language, found.seconds) == (told["text"], told["text"], "de", told["seconds"])
+        assert [vars(segment) for segment in found.segments] == told["segments"]
+
+
+def test_python_transcribes_samples(folder, model, tmp_path):
+    samples = make_audio(1.7, 4)
+    loaded = llm.load_speech(folder, precision="fp32")
+    assert loaded.rate == RATE
+    found = loaded.transcribe(floats(samples), language="en")
+    features = extractor()(floats(samples), sampling_rate=RATE, return_tensors="pt").input_features
+    ids = model.generate(features, task="transcribe", language="en")[0].tolist()
+    wanted = [token for token in ids if token != model.generation_config.eos_token_id]
+    assert [token for segment in found.segments for token in segment.tokens] == wanted
+    # A list, and samples of another rate, are the same as a file.
+    assert vars(found.segments[0]) == vars(loaded.transcribe(floats(samples).tolist(), language="en").segments[0])
+    other = resample_poly(floats(samples), 3, 1).astype(numpy.float32)
+    wanted = loaded.transcribe(write(tmp_path / "other.wav", other, 3 * RATE))
+    found = loaded.transcribe(other, rate=3 * RATE)
+    assert found.seconds == wanted.seconds == pytest.approx(1.7)
+    assert found.segments[0].tokens == wanted.segments[0].tokens
+    assert loaded.transcribe([]).seconds == 0
+
+
+def test_python_names_what_is_wrong(folder, tmp_path):
+    llm.convert(folder, tmp_path / "converted", weights="int8", context=20)
+    for path in (folder, tmp_path / "converted"):
+        with pytest.raises(package.ConversionError, match="is a speech model, which generates no text") as raised:
+            llm.load(path)
+        assert raised.value.hint == "`llm.load_speech` loads speech models"
+    for path in (ROOT / "crates/cli/tests/files/tiny", ROOT / "crates/cli/tests/files/tinybert"):
+        with pytest.raises(package.ConversionError, match="is not a speech model") as raised:
+            llm.load_speech(path)
+        assert raised.value.hint == "`llm.load` loads models that generate text"
+    with pytest.raises(package.Error, match="no such file"):
+        llm.load_speech(tmp_path / "absent")
+    with pytest.raises(package.Error, match="`layout` is `executorch`, which speech models do not have"):
+        llm.convert(folder, tmp_path / "other", layout="executorch")
+    with pytest.raises(package.Error, match="has an encoder and a decoder"):
+        llm.convert(folder, tmp_path / "model.mlpackage")
+    loaded = llm.load_speech(tmp_path / "converted")
+    samples = floats(make_audio(0.5, 1))
+    with pytest.raises(package.Error, match="`task` is `sing`; expected `transcribe`, `translate`"):
+        loaded.transcribe(samples, task="sing")
+    with pytest.raises(package.Error, match="`it`"):
+        loaded.transcribe(samples, language="it")
+    with pytest.raises(package.Error, match="finite samples"):
+        loaded.transcribe([math.inf])
+    with pytest.raises(package.OptionError, match="got int16 of shape"):
+        loaded.transcribe(make_audio(0.5, 1))
+    with pytest.raises(package.OptionError, match=r"got float32 of shape \[2, 8000\]"):
+        loaded.transcribe(numpy.stack([samples, samples]))
+    with pytest.raises(package.OptionError, match="`rate` is 8000, and files have their own"):
+        loaded.transcribe(tmp_path / "audio.wav", rate=8000)

@@ -30,6 +30,7 @@ __all__ = [
     "Tokenizer",
     "LanguageModel",
     "Embedder",
+    "SpeechModel",
     "llm_convert",
     "llm_tokenizer",
     "llm_verify",
@@ -121,6 +122,13 @@ class Embedder:
     def width(self) -> int: ...
     def encode(self, text: str) -> list[int]: ...
     def embed(self, texts: str) -> bytes: ...
+
+@final
+class SpeechModel:
+    def __new__(cls, model: _Path, options: str) -> SpeechModel: ...
+    @property
+    def rate(self) -> int: ...
+    def transcribe(self, arguments: str, path: Optional[_Path] = None, samples: Optional[bytes] = None) -> str: ...
 
 _Specs = Sequence[tuple[str, bytes]]
 _RefusedCall = tuple[str, str, str, Optional[str], Optional[str], str]

@@ -1,4 +1,4 @@
-"""Language models: conversion to Core ML and ExecuTorch, generation, scores and embeddings on this machine.
+"""Language models: conversion to Core ML and ExecuTorch, generation, scores, embeddings and speech recognition on this machine.
 
 >>> from coremill import llm
 >>> llm.convert("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2")
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     PathLike = Union[str, "os.PathLike[str]"]
     Prompt = Union[str, Sequence[Mapping[str, str]], Sequence[int]]
     Texts = Union[str, Sequence[Union[str, Sequence[int]]]]
+    Audio = Union[PathLike, Sequence[float], numpy.ndarray[Any, numpy.dtype[Any]]]
 
 __all__ = [
     "Comparison",
@@ -33,13 +34,18 @@ __all__ = [
     "Generation",
     "LanguageModel",
     "Score",
+    "Segment",
+    "SpeechModel",
+    "Transcription",
     "convert",
     "embed",
     "generate",
     "load",
     "load_embedder",
+    "load_speech",
     "score",
     "tokenize",
+    "transcribe",
     "verify",
 ]
 
@@ -241,6 +247,94 @@ class Embedder:
         return rows[0] if single else rows
 
 
+class Segment:
+    """A part of a transcription with its time."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        """Takes the native report."""
+        #: Start in seconds.
+        self.start: float = fields["start"]
+        #: End in seconds.
+        self.end: float = fields["end"]
+        #: The text.
+        self.text: str = fields["text"]
+        #: Its tokens, with timestamps.
+        self.tokens: list[int] = fields["tokens"]
+
+    def __repr__(self) -> str:
+        return f"<Segment from {self.start:.2f} to {self.end:.2f} s: {self.text!r}>"
+
+
+class Transcription:
+    """The text of audio."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        """Takes the native report."""
+        #: The whole text.
+        self.text: str = fields["text"]
+        #: Code of the language; `None` if the model has one language.
+        self.language: str | None = fields["language"]
+        #: Length of the audio in seconds.
+        self.seconds: float = fields["seconds"]
+        #: Parts of the text: those between timestamps, or one for each window of audio.
+        self.segments: list[Segment] = [Segment(segment) for segment in fields["segments"]]
+
+    def __repr__(self) -> str:
+        return f"<Transcription of {self.seconds:.1f} s: {self.text!r}>"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class SpeechModel:
+    """A speech model that is loaded. Threads may share it, and run one after another."""
+
+    def __init__(self, native: _native.SpeechModel) -> None:
+        """Takes the native model; `load_speech` makes one."""
+        self._native = native
+
+    @property
+    def rate(self) -> int:
+        """Samples per second of the model's audio. Audio of other rates is resampled."""
+        return self._native.rate
+
+    def transcribe(
+        self,
+        audio: Audio,
+        *,
+        rate: int | None = None,
+        language: str | None = None,
+        task: str = "transcribe",
+        timestamps: bool = False,
+    ) -> Transcription:
+        """The text of audio, decoded greedily.
+
+        Args:
+            audio: the path of a WAV file, or the samples of one channel as floats from -1 to 1.
+            rate: samples per second of samples in memory; the model's if left out.
+            language: the code of the language, `en` for instance; the most likely in the first window if left out.
+            task: `transcribe`, or `translate` for English text.
+            timestamps: cut the text into segments at the model's timestamps.
+
+        Raises:
+            Error: the file is not a WAV file, or the model lacks the language or the task.
+            OptionError: samples are not floats of one channel.
+        """
+        arguments = json.dumps({"rate": rate, "language": language, "task": task, "timestamps": timestamps})
+        if isinstance(audio, (str, os.PathLike)):
+            if rate is not None:
+                message = f"`rate` is {rate}, and files have their own"
+                raise _errors.OptionError(message, hint="leave `rate` out")
+            return Transcription(json.loads(self._native.transcribe(arguments, audio)))
+        import numpy
+
+        samples = numpy.asarray(audio)
+        if samples.ndim != 1 or samples.dtype.kind != "f":
+            message = f"`audio` must be floats of one dimension, got {samples.dtype} of shape {list(samples.shape)}"
+            raise _errors.OptionError(message, hint="divide 16-bit samples by 32768, and take the mean of all channels")
+        return Transcription(json.loads(self._native.transcribe(arguments, None, samples.astype("<f4").tobytes())))
+
+
 def convert(
     model: PathLike,
     output: PathLike,
@@ -257,10 +351,11 @@ def convert(
 
     Args:
         model: a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. Embedding models, BERT and its
-            relatives, become models from tokens to a vector.
-        output: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`.
+            relatives, become models from tokens to a vector. Speech models, Whisper, become an encoder and a decoder.
+        output: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`. For a speech model
+            a directory for `encoder.mlpackage` and `decoder.mlpackage`.
         context: positions of the cache; the model's longest sequence, at most 2048, if left out. For an embedding model the most
-            tokens of a text; the model's longest text if left out.
+            tokens of a text; the model's longest text if left out. For a speech model the most tokens of a window of audio.
         prefill: tokens that the model reads in one call.
         weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8`, `int4`, or `lut4` and
             `lut6` with tables.
@@ -384,6 +479,35 @@ def embed(model: PathLike | Embedder, texts: Texts, **options: Any) -> numpy.nda
     """
     loaded = model if isinstance(model, Embedder) else load_embedder(model, **options)
     return loaded.embed(texts)
+
+
+def load_speech(model: PathLike, *, device: str = "host", threads: int = 0, precision: str = "fp16") -> SpeechModel:
+    """Loads a speech model.
+
+    Args:
+        model: what `convert` wrote, or a folder with `config.json` and safetensors.
+        device: `host`, or on Apple's systems `cpu`, `gpu`, `ane` or `all`.
+        threads: threads of the host; 0 is one for each processor.
+        precision: `fp16` as converted models, or `fp32`, for files of weights.
+
+    Raises:
+        ConversionError: the model is no speech model, or its tokenizer is not supported.
+        FormatError: a file is invalid.
+    """
+    options = {"device": device, "threads": threads, "precision": precision}
+    return SpeechModel(_native.SpeechModel(model, json.dumps(options)))
+
+
+def transcribe(model: PathLike | SpeechModel, audio: Audio, **options: Any) -> Transcription:
+    """The text of audio.
+
+    Args:
+        model: a loaded model, or its path.
+        audio: the path of a WAV file, or the samples of one channel as floats from -1 to 1.
+        options: the options of `SpeechModel.transcribe`.
+    """
+    loaded = model if isinstance(model, SpeechModel) else load_speech(model)
+    return loaded.transcribe(audio, **options)
 
 
 def generate(model: PathLike | LanguageModel, prompt: Prompt, **options: Any) -> Generation:

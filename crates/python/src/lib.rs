@@ -28,6 +28,7 @@ mod options;
 mod path;
 mod program;
 mod quantize;
+mod speech;
 mod weights;
 mod work;
 
@@ -359,6 +360,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(llm::llm_tokenizer, module)?)?;
     module.add_function(wrap_pyfunction!(llm::llm_verify, module)?)?;
     module.add_class::<llm::Embedder>()?;
+    module.add_class::<speech::SpeechModel>()?;
     module.add_class::<llm::Tokenizer>()?;
     module.add_class::<edge::PreprocessResult>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::llm::{
     self, BuildOptions, Bundle, ChatTemplate, Destination, EmbeddingModel, EmbeddingOptions,
-    ErrorKind, GenerateOptions, Generator, Length, Message, Sampling, Score, VerifyOptions,
+    ErrorKind, GenerateOptions, Generator, Length, Message, Sampling, Score, SpeechOptions,
+    VerifyOptions,
 };
-use coremill_session::Device;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
@@ -15,12 +15,15 @@ use serde_json::json;
 
 use crate::arguments::Text;
 use crate::error::{self, Failure};
-use crate::options::numerics_named;
+use crate::options::{device_named, numerics_named, parsed};
 use crate::path::PathArgument;
 use crate::work;
 
 /// Hint for embedding models that should generate text.
 const EMBEDDING_HINT: &str = "`llm.load_embedder` loads embedding models";
+
+/// Hint for speech models that should generate text.
+const SPEECH_HINT: &str = "`llm.load_speech` loads speech models";
 
 /// Context if none is given.
 const USUAL_CONTEXT: usize = 2048;
@@ -32,12 +35,6 @@ struct ConvertOptions {
     weights: String,
     layout: Option<String>,
     padded: bool,
-}
-
-/// Parses options that `coremill.llm` wrote.
-fn parsed<T: for<'de> Deserialize<'de>>(py: Python<'_>, text: &str) -> PyResult<T> {
-    serde_json::from_str(text)
-        .map_err(|error| error::option(py, format!("an option is invalid: {error}"), None))
 }
 
 /// Converts a model and writes it. Returns the paths of the files.
@@ -53,6 +50,9 @@ pub(crate) fn llm_convert(
         stage.set(format!("reading {}", model.0.display()));
         if is_embedding_model(&model.0) {
             return convert_embedding_model(&model.0, &output.0, &options, stage);
+        }
+        if llm::SpeechModel::is_at(&model.0) {
+            return convert_speech_model(&model.0, &output.0, &options, stage);
         }
         let layout = options.layout.map(|name| name.parse()).transpose()?;
         let destination = Destination::of(&output.0, layout)?;
@@ -103,6 +103,29 @@ fn convert_embedding_model(
     Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
 }
 
+/// Converts a speech model and writes it.
+fn convert_speech_model(
+    model: &Path,
+    output: &Path,
+    options: &ConvertOptions,
+    stage: &work::Stage,
+) -> Result<Vec<String>, Failure> {
+    if let Some(layout) = &options.layout {
+        let message = format!("`layout` is `{layout}`, which speech models do not have");
+        return Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) });
+    }
+    let mut build = SpeechOptions::default().weights(options.weights.parse()?);
+    build.context = options.context;
+    let model = llm::SpeechModel::open(model)?;
+    let companions = match model.companions() {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
+        companions => companions?,
+    };
+    let mut set = |text: &str| stage.set(text);
+    let written = model.save(output, &companions, &build, false, &mut set)?;
+    Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
+}
+
 /// Scores a text with a converted model against the weights that it was made of.
 #[pyfunction]
 pub(crate) fn llm_verify(
@@ -136,11 +159,15 @@ struct VerificationOptions {
     threads: usize,
 }
 
-/// Names the functions for embedding models in the error of opening one to generate text.
+/// Names the functions for embedding models or speech models in the error of opening one to generate text.
 fn language_model<T>(path: &Path, opened: llm::Result<T>) -> Result<T, Failure> {
     match opened {
         Err(error) if EmbeddingModel::is_at(path) => {
             Err(Failure::Unsupported { message: error.to_string(), hint: EMBEDDING_HINT })
+        }
+        Err(_) if llm::SpeechModel::is_at(path) => {
+            let message = format!("{} is a speech model, which generates no text", path.display());
+            Err(Failure::Unsupported { message, hint: SPEECH_HINT })
         }
         opened => Ok(opened?),
     }
@@ -201,20 +228,6 @@ struct LoadOptions {
     threads: usize,
     precision: String,
     all_logits: bool,
-}
-
-fn device(name: &str) -> Result<Device, Failure> {
-    Ok(match name {
-        "host" => Device::Host,
-        "cpu" => Device::Cpu,
-        "gpu" => Device::Gpu,
-        "ane" => Device::NeuralEngine,
-        "all" => Device::All,
-        _ => {
-            let message = format!("`device` is `{name}`; expected host, cpu, gpu, ane or all");
-            return Err(Failure::Run { message, hint: None });
-        }
-    })
 }
 
 /// A prompt: a text, messages for the chat template, or tokens.
@@ -288,7 +301,7 @@ impl LanguageModel {
             }
             let tokenizer = Arc::new(bundle.tokenizer()?);
             let mut generator =
-                bundle.generator(device(&options.device)?, options.threads, &build)?;
+                bundle.generator(device_named(&options.device)?, options.threads, &build)?;
             generator.prepare()?;
             Ok(LanguageModel {
                 tokenizer,
@@ -452,7 +465,7 @@ impl Embedder {
             if options.precision == "fp32" {
                 build.precision = coremill::graph::Precision::Fp32;
             }
-            let device = device(&options.device)?;
+            let device = device_named(&options.device)?;
             let mut embedder = llm::Embedder::open(&model.0, device, options.threads, &build)?;
             embedder.prepare()?;
             Ok(Embedder {

@@ -12,10 +12,12 @@ use coremill_compress::linear;
 use coremill_engine::Numerics;
 use coremill_io::unknown_name;
 use coremill_passes::check_pass_names;
+use coremill_session::Device;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use serde::Deserialize;
 
-use crate::error;
+use crate::error::{self, Failure};
 use crate::path::path_of;
 
 /// Takes keywords one by one, so that unknown ones are found.
@@ -393,4 +395,25 @@ pub(crate) fn apply(
     options
         .apply_specs(specs)
         .map_err(|refusal| error::option(py, refusal.reason.clone(), refusal.hint.clone()))
+}
+
+/// Parses options that `coremill.llm` wrote.
+pub(crate) fn parsed<T: for<'de> Deserialize<'de>>(py: Python<'_>, text: &str) -> PyResult<T> {
+    serde_json::from_str(text)
+        .map_err(|error| error::option(py, format!("an option is invalid: {error}"), None))
+}
+
+/// The device of a name.
+pub(crate) fn device_named(name: &str) -> Result<Device, Failure> {
+    Ok(match name {
+        "host" => Device::Host,
+        "cpu" => Device::Cpu,
+        "gpu" => Device::Gpu,
+        "ane" => Device::NeuralEngine,
+        "all" => Device::All,
+        _ => {
+            let message = format!("`device` is `{name}`; expected host, cpu, gpu, ane or all");
+            return Err(Failure::Run { message, hint: None });
+        }
+    })
 }
