@@ -70,7 +70,7 @@ pub(crate) fn tokenizer(data: &[u8]) {
     }
 }
 
-/// Encodes and decodes a text, and returns the tokenizer as it is written and read, and the ids.
+/// Encodes and decodes a text. Returns the tokenizer after it was written and read, and the ids.
 fn encode(tokenizer: &Tokenizer, text: &str) -> (Tokenizer, Option<Vec<u32>>) {
     let again = Tokenizer::of_json(&tokenizer.to_json()).expect("what was written is read");
     let Ok(ids) = tokenizer.encode(text, true) else { return (again, None) };

@@ -317,7 +317,7 @@ impl Tokenizer {
         parts
     }
 
-    /// The bytes that a token adds to a text. Added tokens are decoded as others: Gemma's stand for several spaces.
+    /// The bytes that a token adds to a text. Added tokens are decoded as well: several spaces are one such token in Gemma's vocabulary.
     pub fn token_bytes(&self, id: u32) -> Cow<'_, [u8]> {
         let Some(token) = self.token(id) else { return Cow::Borrowed(&[]) };
         if self.decoding.byte_level {
