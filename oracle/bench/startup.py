@@ -84,7 +84,8 @@ def judge(ours: list[float], theirs: list[float] | None) -> tuple[list[float], f
     missed = [f"run {at} takes {one:.2f} x the steady state" for at, one in enumerate(relative[1:], 2) if one > SLOWEST]
     if theirs is not None:
         late = [at for at, (own, peer) in enumerate(zip(ours, theirs, strict=True), 1) if own >= peer]
-        missed += [f"not ahead of onnxruntime after {late[0]} runs"] * bool(late)
+        if late:
+            missed.append(f"not ahead of onnxruntime after {late[0]} runs")
     return relative, steady, missed
 
 
