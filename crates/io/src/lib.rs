@@ -1,8 +1,9 @@
-//! Files and memory: mapped files, atomic replacement, parallel writes, cancellation, and escaping of text in
-//! messages.
+//! Files and memory: mapped files, atomic replacement, parallel writes, cancellation, escaping of text in
+//! messages, and Base64.
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`base64`] | bytes as text |
 //! | [`cancel`] | cancellation of work |
 //! | `mapped` | [`guard`], [`changed`]: detection of changes to mapped files |
 //! | `error` | [`ErrorDetail`]: message, location, hint and source of an error; [`unknown_name`]: messages about unknown names |
@@ -11,6 +12,7 @@
 //! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: temporary files, removed on signals |
 //! | `windows` | [`for_each_window`], [`share`], [`PositionedWriter`]: parallel writes to a file |
 
+pub mod base64;
 pub mod cancel;
 mod destination;
 mod error;

@@ -1,6 +1,7 @@
 //! Arrays that are images.
 
 use coremill_engine::Array;
+use coremill_io::base64;
 
 use crate::Report;
 use crate::data::Picture;
@@ -82,22 +83,7 @@ pub(crate) fn picture(label: &str, array: &Array) -> Option<Picture> {
             }
         }
     }
-    Some(Picture { label: label.to_owned(), width, height, rgb: base64(&bytes) })
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let wanted = digit <= chunk.len();
-            let shift = 18 - 6 * digit;
-            text.push(if wanted { DIGITS[(bits >> shift & 63) as usize] as char } else { '=' });
-        }
-    }
-    text
+    Some(Picture { label: label.to_owned(), width, height, rgb: base64::encode(&bytes) })
 }
 
 #[cfg(test)]
@@ -105,12 +91,6 @@ mod tests {
     use coremill_tensor::DType;
 
     use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        let encoded = ["", "f", "fo", "foo", "foob"].map(|text| base64(text.as_bytes()));
-        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
-    }
 
     #[test]
     fn planes_and_pixels_give_the_same_picture() {

@@ -1,6 +1,5 @@
 //! Bodies of OpenAI's interface: requests for chat, completions and embeddings, and their responses.
 
-mod base64;
 mod embeddings;
 mod fields;
 mod request;

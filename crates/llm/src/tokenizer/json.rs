@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coremill_io::base64;
 use serde_json::{Map, Value, json};
 
-use super::base64;
 use super::bert;
 use super::bpe::{Bpe, Order};
 use super::charsmap::Charsmap;

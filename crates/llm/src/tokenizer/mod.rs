@@ -4,7 +4,6 @@
 //! `vocab.txt`. All become the same steps: added tokens are cut out of the text, the rest is normalized, split into pieces,
 //! and each piece is merged from its characters or cut into tokens.
 
-mod base64;
 mod bert;
 mod bpe;
 mod bytes;

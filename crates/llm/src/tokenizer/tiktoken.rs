@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coremill_io::base64;
 use serde_json::Value;
 
-use super::base64;
 use super::bpe::{Bpe, Order};
 use super::bytes::of_bytes;
 use super::gguf::{GPT4O, LLAMA3, QWEN2};

@@ -1,6 +1,6 @@
+use coremill_io::base64;
 use serde::{Deserialize, Serialize};
 
-use super::base64::base64;
 use super::fields::{List, Scalar};
 use super::request::{count, wrong};
 use super::response::ApiError;
@@ -166,7 +166,7 @@ impl Numbers<'_> {
             Encoding::Float => Numbers::Float(values),
             Encoding::Base64 => {
                 let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                Numbers::Base64(base64(bytes.into_iter()))
+                Numbers::Base64(base64::encode(&bytes))
             }
         }
     }

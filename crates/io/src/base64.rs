@@ -1,8 +1,9 @@
-//! Base64 of files of vocabularies.
+//! Base64 of RFC 4648, with padding.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-pub(super) fn encode(bytes: &[u8]) -> String {
+/// The text of bytes.
+pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
@@ -16,7 +17,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 }
 
 /// The bytes of a text; `None` if it is not Base64.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
     let (mut word, mut bits) = (0u32, 0);
@@ -42,6 +43,22 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn examples_of_rfc_4648() {
+        let cases = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(encode(bytes.as_bytes()), text);
+        }
+        assert_eq!(encode(&[0xfb, 0xff, 0xbe]), "+/++");
+    }
 
     #[test]
     fn bytes_come_back() {
