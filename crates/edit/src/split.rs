@@ -305,15 +305,11 @@ fn is_constant(op: &Op) -> bool {
 /// Bytes of the constants in an operation. Arguments such as axes and bounds are too small to count.
 fn own_bytes(op: &Op) -> u64 {
     let attributes = op.attributes.iter().map(|(_, constant)| constant);
-    let literals = op.all_bindings().filter_map(|(_, binding)| match binding {
-        Binding::Literal(constant) => Some(constant),
-        Binding::Value(_) => None,
-    });
     let is_weight = |constant: &&Constant| {
         let count = constant.tensor_type().and_then(TensorType::element_count);
         count.is_some_and(|count| count >= SMALLEST_WEIGHT)
     };
-    let constants = attributes.chain(literals.filter(is_weight));
+    let constants = attributes.chain(op.literals().filter(is_weight));
     constants.filter_map(|constant| constant.tensor_type()?.storage_bytes()).sum()
 }
 

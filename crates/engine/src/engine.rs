@@ -6,7 +6,7 @@ use coremill_io::unknown_name;
 use coremill_kernels::Numerics;
 use coremill_kernels::{Arena, Pool};
 use coremill_mil::infer::Analysis;
-use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, OpId, Type, ValueId};
+use coremill_mil::ir::{Constant, Definition, Function, Op, OpId, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
@@ -334,13 +334,7 @@ impl LoadedModel {
 
 /// Files that store the constants of a function.
 fn files(function: &Function) -> Files {
-    let constants = function.all_ops().flat_map(|(_, op)| {
-        let bound = op.all_bindings().filter_map(|(_, binding)| match binding {
-            Binding::Literal(constant) => Some(constant),
-            Binding::Value(_) => None,
-        });
-        bound.chain(op.attributes.iter().map(|(_, constant)| constant))
-    });
+    let constants = function.all_ops().flat_map(|(_, op)| op.constants());
     Files::of(constants.filter_map(Constant::elements))
 }
 

@@ -474,7 +474,7 @@ impl Weights {
         let value = function.value(output);
         let count = value.ty.as_tensor().and_then(|tensor| tensor.element_count()).unwrap_or(0);
         let is_const = op.kind() == Some(OpKind::Const);
-        let bytes: u64 = stated(op).map(|constant| self.store(constant)).sum();
+        let bytes: u64 = op.constants().map(|constant| self.store(constant)).sum();
         // A `const` that only feeds a compressed constant counts as part of it.
         let part = is_const && parts.contains(&output);
         if bytes == 0 || count < SMALLEST_WEIGHT {
@@ -534,15 +534,6 @@ impl Weights {
             files,
         }
     }
-}
-
-/// The constants in an operation's attributes and literal arguments.
-fn stated(op: &Op) -> impl Iterator<Item = &Constant> {
-    let literals = op.all_bindings().filter_map(|(_, binding)| match binding {
-        Binding::Literal(constant) => Some(constant),
-        Binding::Value(_) => None,
-    });
-    op.attributes.iter().map(|(_, constant)| constant).chain(literals)
 }
 
 /// Values that only compressed constants use.

@@ -7,7 +7,7 @@ use coremill::mil::pipeline::{Pipeline, Stage};
 use coremill::session::{self, Hooks, RunOptions};
 use coremill::{Model, OpenedModel, SaveOptions, Verified, quantity};
 use coremill_engine::{Array, Numerics, Outputs, Value};
-use coremill_mil::ir::{Binding, ConstantData};
+use coremill_mil::ir::ConstantData;
 use coremill_tensor::Buffer;
 use serde::Serialize;
 
@@ -200,11 +200,7 @@ fn weight_files(model: &Model) -> Vec<Buffer> {
     let mut files = BTreeMap::new();
     for function in &model.program.functions {
         for (_, op) in function.all_ops() {
-            let literals = op.all_bindings().filter_map(|(_, binding)| match binding {
-                Binding::Literal(constant) => Some(constant),
-                Binding::Value(_) => None,
-            });
-            for constant in op.attributes.iter().map(|(_, constant)| constant).chain(literals) {
+            for constant in op.constants() {
                 if let ConstantData::Weight(weight) = &constant.data
                     && let Some(data) = &weight.data
                     && let Some(span) = data.file_span()

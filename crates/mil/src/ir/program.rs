@@ -397,6 +397,19 @@ impl Op {
         let inputs = self.inputs.iter();
         inputs.flat_map(|input| input.bindings.iter().map(move |b| (input.name.as_ref(), b)))
     }
+
+    /// The constants that are bound to parameters directly.
+    pub fn literals(&self) -> impl Iterator<Item = &Constant> {
+        self.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Literal(constant) => Some(constant),
+            Binding::Value(_) => None,
+        })
+    }
+
+    /// The constants in attributes, then those that are bound directly.
+    pub fn constants(&self) -> impl Iterator<Item = &Constant> {
+        self.attributes.iter().map(|(_, constant)| constant).chain(self.literals())
+    }
 }
 
 impl Operator {

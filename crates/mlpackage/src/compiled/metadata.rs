@@ -338,12 +338,7 @@ fn compute_precision(functions: &[&Function]) -> String {
 fn storage_precision(functions: &[&Function]) -> Option<String> {
     let mut found = BTreeSet::new();
     for (_, op) in ops(functions) {
-        let operands = op.all_bindings().filter_map(|(_, binding)| match binding {
-            Binding::Literal(constant) => Some(constant),
-            Binding::Value(_) => None,
-        });
-        let attributes = op.attributes.iter().map(|(_, constant)| constant);
-        for constant in operands.chain(attributes) {
+        for constant in op.constants() {
             if let (ConstantData::Weight(_), Some(tensor)) =
                 (&constant.data, constant.tensor_type())
             {
