@@ -109,25 +109,11 @@ impl LanguageModel {
                 "`context` must be a multiple of the {prefill} tokens of `prefill` for ANEMLL, got {context}"
             );
         }
-        let windows = config.window.filter(|&window| window < context).is_some()
-            && config.windowed.iter().take(config.layers).any(|&windowed| windowed);
-        let what = if windows {
-            "windows of attention"
-        } else if config.local_rotation.is_some() {
-            "two kinds of rotary positions"
-        } else if config.learned_positions.is_some() {
-            "learned positions"
-        } else if config.is_recurrent() {
-            "recurrent layers"
-        } else if config.vocabulary < piece_count(config) {
-            "fewer tokens than pieces of the output head"
-        } else {
-            return Ok(());
-        };
-        let name = config.family.name;
-        let message = format!("models with {what} are not supported by ANEMLL; this is a `{name}`");
-        let error = Error::new(ErrorKind::Unsupported, message);
-        Err(error.with_hint("choose another layout"))
+        let few = config.vocabulary < piece_count(config);
+        let what = config
+            .uneven_positions(context)
+            .or(few.then_some("fewer tokens than pieces of the output head"));
+        what.map_or(Ok(()), |what| Err(config.refusal(what, "ANEMLL", "another layout")))
     }
 
     /// Writes the bundle.

@@ -659,4 +659,32 @@ impl Config {
     pub fn is_recurrent(&self) -> bool {
         self.mixers.iter().any(|mixer| !matches!(mixer, Mixer::Attention))
     }
+
+    /// The property by which results depend on the positions of tokens themselves, rather than on their distances.
+    pub(crate) fn absolute_positions(&self) -> Option<&'static str> {
+        if self.learned_positions.is_some() {
+            return Some("learned positions");
+        }
+        self.is_recurrent().then_some("recurrent layers")
+    }
+
+    /// The property for which one mask and one rotation do not suffice for all layers in a context.
+    pub(crate) fn uneven_positions(&self, context: usize) -> Option<&'static str> {
+        let windowed = self.windowed.iter().take(self.layers).any(|&windowed| windowed);
+        if windowed && self.window.is_some_and(|window| window < context) {
+            return Some("windows of attention");
+        }
+        if self.local_rotation.is_some() {
+            return Some("two kinds of rotary positions");
+        }
+        self.absolute_positions()
+    }
+
+    /// The error that refuses models with a property for other programs.
+    pub(crate) fn refusal(&self, what: &str, programs: &str, choice: &str) -> Error {
+        let name = self.family.name;
+        let message =
+            format!("models with {what} are not supported by {programs}; this is a `{name}`");
+        Error::new(ErrorKind::Unsupported, message).with_hint(format!("choose {choice}"))
+    }
 }

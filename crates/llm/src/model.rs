@@ -352,50 +352,32 @@ impl LanguageModel {
     /// Refuses models whose layers differ in their masks or rotations, of which static runners have one for all.
     fn check_stateless(&self, prefill: usize, context: usize) -> Result<()> {
         let config = self.config();
-        let windows = config.window.filter(|&window| window < context).is_some()
-            && config.windowed.iter().take(config.layers).any(|&windowed| windowed);
-        let what = if windows {
-            "windows of attention"
-        } else if config.local_rotation.is_some() {
-            "two kinds of rotary positions"
-        } else if config.learned_positions.is_some() {
-            "learned positions"
-        } else if config.is_recurrent() {
-            "recurrent layers"
-        } else if prefill == context {
+        if let Some(what) = config.uneven_positions(context) {
+            return Err(config.refusal(
+                what,
+                "ExecuTorch's static runners",
+                "the layout `executorch`",
+            ));
+        }
+        if prefill == context {
             fail!(Argument, "`prefill` must be less than the context of {context}, got {prefill}");
-        } else {
-            return Ok(());
-        };
-        let message = format!(
-            "models with {what} are not supported by ExecuTorch's static runners; this is a `{}`",
-            config.family.name
-        );
-        let error = Error::new(ErrorKind::Unsupported, message);
-        Err(error.with_hint("choose the layout `executorch`"))
+        }
+        Ok(())
     }
 
     /// Refuses models that depend on the position of the first token, which differs between callers of the layout.
     fn check_swift_transformers(&self, context: usize) -> Result<()> {
         let config = self.config();
-        let what = if config.learned_positions.is_some() {
-            "learned positions"
-        } else if config.is_recurrent() {
-            "recurrent layers"
-        } else if context < MIN_SWIFT_CONTEXT {
+        if let Some(what) = config.absolute_positions() {
+            return Err(config.refusal(what, "swift-transformers", "the layout `coremill`"));
+        }
+        if context < MIN_SWIFT_CONTEXT {
             fail!(
                 Argument,
                 "`context` must be at least {MIN_SWIFT_CONTEXT} for swift-transformers, got {context}"
             );
-        } else {
-            return Ok(());
-        };
-        let name = config.family.name;
-        let message = format!(
-            "models with {what} are not supported by swift-transformers; this is a `{name}`"
-        );
-        let error = Error::new(ErrorKind::Unsupported, message);
-        Err(error.with_hint("choose the layout `coremill`"))
+        }
+        Ok(())
     }
 
     /// Compiles the model for a device.

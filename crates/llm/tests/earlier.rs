@@ -11,7 +11,7 @@ const LAYERS: usize = 2;
 const CONTEXT: usize = 10;
 const BLOCK: usize = 3;
 
-/// A function of a model without projections: each layer adds what its hidden states attend to.
+/// A function of a model whose layers add attention without projections.
 fn function(name: &str, tokens: usize) -> Graph {
     let graph = Graph::named(name, Opset::Ios18);
     let ids = graph.input("tokens", DType::Int32, [1, tokens]);

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use coremill_graph::{ArrayView, Executable, Input, Session};
 
-use super::{Reader, pays_off, shape_of};
+use super::{Reader, causal_mask, floats, pays_off, shape_of};
 use crate::anemll::{INFER, META};
 use crate::decoder::anemll::{
     CAUSAL_MASK, CURRENT_POS, HIDDEN_STATES, INPUT_IDS, OUTPUT_HIDDEN_STATES, POSITION_IDS,
@@ -193,10 +193,7 @@ impl Anemll {
         let mut hidden = floats(&outputs, HIDDEN_STATES)?.to_vec();
         let positions: Vec<i32> = (position..position + count).map(|at| at as i32).collect();
         let current = [position as i32];
-        let mut mask = vec![0.0f32; count * self.context];
-        for (row, scores) in mask.chunks_exact_mut(self.context).enumerate() {
-            scores[position + row + 1..].fill(f32::NEG_INFINITY);
-        }
+        let mask = causal_mask(position, count, self.context);
         for chunk in &mut self.chunks {
             let inputs: [(&str, &dyn Input); 4] = [
                 (HIDDEN_STATES, &hidden),
@@ -208,14 +205,6 @@ impl Anemll {
             hidden = floats(&outputs, OUTPUT_HIDDEN_STATES)?.to_vec();
         }
         Ok(hidden)
-    }
-}
-
-/// The floats of an output.
-fn floats<'o>(outputs: &'o coremill_graph::Outputs, name: &str) -> Result<&'o [f32]> {
-    match outputs.floats(name) {
-        Some(floats) => Ok(floats),
-        None => fail!(Run, "the model returned no `{name}`"),
     }
 }
 

@@ -3,7 +3,7 @@ use std::path::Path;
 use coremill_graph::{Executable, Input, Session};
 use serde_json::Value;
 
-use super::{Reader, pays_off, shape_of};
+use super::{Reader, floats, pays_off, shape_of};
 use crate::chunks::MANIFEST;
 use crate::decoder::{HIDDEN, LOCAL, LOGITS, MASK, ROTATIONS, TOKENS, UPDATE};
 use crate::error::{Error, ErrorKind, Result, fail};
@@ -146,14 +146,6 @@ impl Chunks {
             }
         }
         mask
-    }
-}
-
-/// The floats of an output.
-fn floats<'o>(outputs: &'o coremill_graph::Outputs, name: &str) -> Result<&'o [f32]> {
-    match outputs.floats(name) {
-        Some(floats) => Ok(floats),
-        None => fail!(Run, "the model returned no `{name}`"),
     }
 }
 

@@ -1,6 +1,6 @@
 use coremill_graph::{Executable, Input};
 
-use super::{Reader, pays_off, shape_of};
+use super::{Reader, floats, pays_off, shape_of};
 use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Result, fail};
 use crate::model::{DECODE, PREFILL};
@@ -103,11 +103,8 @@ impl Reader for Functions {
         }
         let function = if block > 1 { PREFILL } else { DECODE };
         let outputs = self.executable.run_function(function, &inputs)?;
-        let Some(logits) = outputs.floats(LOGITS) else {
-            fail!(Run, "the model returned no `{LOGITS}`");
-        };
         self.logits.clear();
-        self.logits.extend_from_slice(logits);
+        self.logits.extend_from_slice(floats(&outputs, LOGITS)?);
         Ok(&self.logits)
     }
 }

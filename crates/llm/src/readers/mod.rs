@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use coremill_graph::{Executable, FeatureSpec, Session};
+use coremill_graph::{Executable, FeatureSpec, Outputs, Session};
 
 use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result, fail};
@@ -96,6 +96,23 @@ fn pays_off(block: usize, left: usize, position: usize, context: usize) -> bool 
 pub(crate) fn shape_of(specs: &[FeatureSpec], name: &str) -> Vec<usize> {
     let found = specs.iter().find(|spec| spec.name == name);
     found.and_then(FeatureSpec::default_shape).unwrap_or_default()
+}
+
+/// The mask of tokens at a position, which hides later keys: a row for each token, a column for each key.
+fn causal_mask(position: usize, tokens: usize, keys: usize) -> Vec<f32> {
+    let mut mask = vec![0.0; tokens * keys];
+    for (row, scores) in mask.chunks_exact_mut(keys).enumerate() {
+        scores[position + row + 1..].fill(f32::NEG_INFINITY);
+    }
+    mask
+}
+
+/// The floats of an output.
+fn floats<'o>(outputs: &'o Outputs, name: &str) -> Result<&'o [f32]> {
+    match outputs.floats(name) {
+        Some(floats) => Ok(floats),
+        None => fail!(Run, "the model returned no `{name}`"),
+    }
 }
 
 /// Constant methods of a program.

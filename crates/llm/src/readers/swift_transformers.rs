@@ -1,7 +1,7 @@
 use coremill_graph::{ArrayView, Executable, Input};
 use coremill_mil::model::Model;
 
-use super::{Reader, shape_of};
+use super::{Reader, causal_mask, floats, shape_of};
 use crate::decoder::{CAUSAL_MASK, INPUT_IDS, KEY_CACHE, LOGITS};
 use crate::error::{Result, fail};
 use crate::model::MAIN;
@@ -81,18 +81,12 @@ impl Reader for SwiftTransformers {
         let tokens = ArrayView { shape: &[1, tokens.len()], elements: &tokens };
         // The model takes the length of the mask. Models of other converters also take its elements.
         let length = position + ids.len();
-        let mut mask = vec![0.0f32; ids.len() * length];
-        for (row, scores) in mask.chunks_exact_mut(length).enumerate() {
-            scores[position + row + 1..].fill(f32::NEG_INFINITY);
-        }
+        let mask = causal_mask(position, ids.len(), length);
         let mask = ArrayView { shape: &[1, 1, ids.len(), length], elements: &mask };
         let inputs: [(&str, &dyn Input); 2] = [(INPUT_IDS, &tokens), (CAUSAL_MASK, &mask)];
         let outputs = self.executable.run_function(MAIN, &inputs)?;
-        let Some(logits) = outputs.floats(LOGITS) else {
-            fail!(Run, "the model returned no `{LOGITS}`");
-        };
         self.logits.clear();
-        self.logits.extend_from_slice(logits);
+        self.logits.extend_from_slice(floats(&outputs, LOGITS)?);
         Ok(&self.logits)
     }
 }
