@@ -62,14 +62,29 @@ pub(crate) fn llm_convert(
         let context = options.context.unwrap_or(most);
         let prefill = options.prefill.min(context);
         let build = BuildOptions::default().context(context).prefill(prefill).weights(weights);
-        let companions = match model.companions() {
-            Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
-            companions => companions?,
-        };
+        let companions = without_unsupported(model.companions())?;
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
         Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
     })
+}
+
+/// Files next to a model, by name.
+type Companions = Vec<(&'static str, String)>;
+
+/// The files next to a model; none if its tokenizer is not supported.
+fn without_unsupported(companions: llm::Result<Companions>) -> llm::Result<Companions> {
+    match companions {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Vec::new()),
+        companions => companions,
+    }
+}
+
+/// Refuses a layout for models of a kind that have only one.
+fn refuse_layout(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
+    let Some(layout) = &options.layout else { return Ok(()) };
+    let message = format!("`layout` is `{layout}`, which {kind} models do not have");
+    Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) })
 }
 
 /// Whether a path is an embedding model. Files of weights that generate text are read once.
@@ -85,19 +100,13 @@ fn convert_embedding_model(
     options: &ConvertOptions,
     stage: &work::Stage,
 ) -> Result<Vec<String>, Failure> {
-    if let Some(layout) = &options.layout {
-        let message = format!("`layout` is `{layout}`, which embedding models do not have");
-        return Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) });
-    }
+    refuse_layout(options, "embedding")?;
     let destination = Destination::of(output, None)?;
     let model = EmbeddingModel::open(model)?;
     let most = options.context.unwrap_or(model.config().max_context);
     let length = if options.padded { Length::Fixed(most) } else { Length::UpTo(most) };
     let build = EmbeddingOptions::default().length(length).weights(options.weights.parse()?);
-    let companions = match model.companions(&build) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
-        companions => companions?,
-    };
+    let companions = without_unsupported(model.companions(&build))?;
     stage.set(format!("writing {}", destination.model.display()));
     let written = model.save(&destination, &companions, &build, false)?;
     Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
@@ -110,17 +119,11 @@ fn convert_speech_model(
     options: &ConvertOptions,
     stage: &work::Stage,
 ) -> Result<Vec<String>, Failure> {
-    if let Some(layout) = &options.layout {
-        let message = format!("`layout` is `{layout}`, which speech models do not have");
-        return Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) });
-    }
+    refuse_layout(options, "speech")?;
     let mut build = SpeechOptions::default().weights(options.weights.parse()?);
     build.context = options.context;
     let model = llm::SpeechModel::open(model)?;
-    let companions = match model.companions() {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
-        companions => companions?,
-    };
+    let companions = without_unsupported(model.companions())?;
     let mut set = |text: &str| stage.set(text);
     let written = model.save(output, &companions, &build, false, &mut set)?;
     Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())

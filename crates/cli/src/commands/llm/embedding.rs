@@ -7,7 +7,8 @@ use coremill::quantity;
 use serde::Serialize;
 
 use super::{
-    Args, Loss, ProfileArg, Storage, loss_of, storage_of, told_files, without_unsupported,
+    Args, Loss, ProfileArg, Storage, loss_of, refuse_options, storage_of, told_files,
+    without_unsupported,
 };
 use crate::commands::failure;
 use crate::output::{self, Failure};
@@ -38,10 +39,7 @@ pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
         (args.chunks.0.is_some(), "--chunks"),
         (args.verify.is_asked(), "--verify"),
     ];
-    if let Some((_, option)) = refused.into_iter().find(|(is_set, _)| *is_set) {
-        let message = format!("`{option}` is for models that generate text");
-        return Err(Failure::user(message).hint(Some("this is an embedding model")));
-    }
+    refuse_options(&refused, "this is an embedding model")?;
     let destination = Destination::of(output, None).map_err(of_library)?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let model = EmbeddingModel::open(&args.model).map_err(of_library)?;

@@ -204,6 +204,13 @@ fn without_unsupported(
     }
 }
 
+/// Refuses options of models that generate text, if they are set for a model of another kind.
+fn refuse_options(options: &[(bool, &'static str)], kind: &'static str) -> Result<(), Failure> {
+    let Some((_, option)) = options.iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
+    let message = format!("`{option}` is for models that generate text");
+    Err(Failure::user(message).hint(Some(kind)))
+}
+
 /// Prints the warnings. Returns the lines about the files.
 fn told_files(warnings: &[String], files: &[String], dry_run: bool) -> String {
     for warning in warnings {

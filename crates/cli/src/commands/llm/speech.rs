@@ -7,8 +7,8 @@ use coremill::quantity;
 use serde::Serialize;
 
 use super::{
-    Args, DEFAULT_PREFILL, Loss, ProfileArg, Storage, loss_of, storage_of, told_files,
-    without_unsupported,
+    Args, DEFAULT_PREFILL, Loss, ProfileArg, Storage, loss_of, refuse_options, storage_of,
+    told_files, without_unsupported,
 };
 use crate::commands::failure;
 use crate::output::{self, Failure};
@@ -41,10 +41,7 @@ pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
         (args.prefill != DEFAULT_PREFILL, "--prefill"),
         (args.verify.is_asked(), "--verify"),
     ];
-    if let Some((_, option)) = refused.into_iter().find(|(is_set, _)| *is_set) {
-        let message = format!("`{option}` is for models that generate text");
-        return Err(Failure::user(message).hint(Some("this is a speech model")));
-    }
+    refuse_options(&refused, "this is a speech model")?;
     let packages = SpeechModel::package_paths(output).map_err(of_library)?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let model = SpeechModel::open(&args.model).map_err(of_library)?;
