@@ -20,6 +20,8 @@ pub struct EncoderFamily {
     pub gated: bool,
     /// The first rows of the table of positions are for padding, in `safetensors`.
     pub padded_positions: bool,
+    /// The epsilon of norms, for families that ignore `layer_norm_eps`.
+    pub fixed_epsilon: Option<f64>,
 }
 
 const BERT: EncoderFamily = EncoderFamily {
@@ -29,12 +31,13 @@ const BERT: EncoderFamily = EncoderFamily {
     rotary: false,
     gated: false,
     padded_positions: false,
+    fixed_epsilon: None,
 };
 
 /// All families.
 pub static ENCODERS: &[EncoderFamily] = &[
     BERT,
-    EncoderFamily { name: "distilbert", gguf: "", ..BERT },
+    EncoderFamily { name: "distilbert", gguf: "", fixed_epsilon: Some(1e-12), ..BERT },
     EncoderFamily {
         name: "roberta",
         aliases: &["xlm-roberta", "camembert"],

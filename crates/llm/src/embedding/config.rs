@@ -144,8 +144,10 @@ impl EncoderConfig {
             heads: first(&["num_attention_heads", "n_heads", "n_head"]),
             positions: first(&["max_trained_positions", "max_position_embeddings", "n_positions"]),
             padding: config["pad_token_id"].as_u64().unwrap_or(1),
-            // DistilBERT's is constant.
-            epsilon: float(&["layer_norm_eps", "layer_norm_epsilon"]).or(Some(1e-12)),
+            epsilon: family
+                .fixed_epsilon
+                .or(float(&["layer_norm_eps", "layer_norm_epsilon"]))
+                .or(Some(1e-12)),
             theta: parameters["rope_theta"].as_f64().or(float(&["rotary_emb_base", "rope_theta"])),
             activation: text("hidden_act").or(text("activation")).or(text("activation_function")),
         }
