@@ -96,7 +96,7 @@ impl Parts {
 
 /// Whether an operation expands a compressed weight.
 fn is_expansion(op: &Op) -> bool {
-    op.type_name().starts_with("constexpr_")
+    op.kind().is_some_and(OpKind::is_constexpr)
 }
 
 impl Filler {

@@ -50,9 +50,9 @@ impl Steps {
     pub fn of(model: &Model, function: Option<&str>) -> Result<Steps, Error> {
         let model = crate::function(model, function)?;
         let whole = only(&model);
-        let is_step = |op: &OpId| !is_constant(whole.op(*op));
+        let is_step = |op: &OpId| !whole.op(*op).is_constant();
         let computed = |output: &ValueId| match whole.value(*output).definition {
-            Definition::Output(op, _) => !is_constant(whole.op(op)),
+            Definition::Output(op, _) => !whole.op(op).is_constant(),
             Definition::Input(..) => false,
         };
         if let Some(&output) = whole.outputs().iter().find(|output| !computed(output)) {
@@ -267,7 +267,7 @@ impl Steps {
         let mut pending: Vec<ValueId> = self.uses[steps].iter().flatten().copied().collect();
         while let Some(value) = pending.pop() {
             let Definition::Output(op, _) = whole.value(value).definition else { continue };
-            if is_constant(whole.op(op)) && found.insert(op) {
+            if whole.op(op).is_constant() && found.insert(op) {
                 pending.extend(bound(whole.op(op)));
             }
         }
@@ -295,11 +295,6 @@ impl Steps {
 /// The only function of a model.
 fn only(model: &Model) -> &Function {
     &model.program.functions[0]
-}
-
-/// A `const`, or the expansion of a compressed one.
-fn is_constant(op: &Op) -> bool {
-    op.is_constant() || op.type_name().starts_with("constexpr_")
 }
 
 /// Bytes of the constants in an operation. Arguments such as axes and bounds are too small to count.

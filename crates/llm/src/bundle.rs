@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use coremill_graph::{Device, Session};
+use coremill_session::MODEL_EXTENSIONS;
 
 use crate::anemll::META;
 use crate::chat::ChatTemplate;
@@ -30,20 +31,17 @@ enum Form {
     Chunks(PathBuf),
 }
 
-/// Endings of converted models.
-const CONVERTED: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
-
 /// A converted model at a path, or in its directory, and the directory with its tokenizer.
 pub(crate) fn converted(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    if extension.is_some_and(|extension| CONVERTED.contains(&extension)) {
+    if extension.is_some_and(|extension| MODEL_EXTENSIONS.contains(&extension)) {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         return Some((path.to_owned(), parent.unwrap_or(Path::new(".")).to_owned()));
     }
     if !path.is_dir() || path.join("config.json").is_file() {
         return None;
     }
-    let found = CONVERTED.iter().map(|ending| path.join(format!("model.{ending}")));
+    let found = MODEL_EXTENSIONS.iter().map(|ending| path.join(format!("model.{ending}")));
     let model = found.into_iter().find(|model| model.exists())?;
     Some((model, path.to_owned()))
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use coremill_graph::Device;
 use coremill_io::unsupported_extension;
+use coremill_session::MODEL_EXTENSIONS;
 
 use crate::anemll::META;
 use crate::chunks::MANIFEST;
@@ -46,7 +47,7 @@ impl Destination {
         let usual = if is_program { Layout::ExecuTorch } else { Layout::Coremill };
         let layout = layout.unwrap_or(usual);
         if extension.is_some_and(|extension| OTHER_FILES.contains(&extension)) {
-            let message = unsupported_extension(output, &["mlpackage", "mlmodelc", "pte"]);
+            let message = unsupported_extension(output, &MODEL_EXTENSIONS);
             let error = Error::new(ErrorKind::Argument, message);
             return Err(error.with_hint("or pass a directory"));
         }

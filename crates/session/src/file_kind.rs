@@ -187,8 +187,8 @@ fn identify(path: &Path, start: &[u8]) -> FileKind {
     }
 }
 
-/// Endings of the models that a directory can hold.
-const MODELS: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
+/// Extensions of packages, compiled models and ExecuTorch programs.
+pub const MODEL_EXTENSIONS: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
 
 /// The packages, compiled models and ExecuTorch programs in a directory, sorted by name. A package or compiled model
 /// holds none.
@@ -198,7 +198,7 @@ pub fn models_in(directory: &Path) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
-        if extension.is_some_and(|extension| MODELS.contains(&extension)) {
+        if extension.is_some_and(|extension| MODEL_EXTENSIONS.contains(&extension)) {
             models.push(path);
         }
     }

@@ -75,7 +75,7 @@ pub use device::{ChipInfo, Device, ane_available, chip_info};
 pub use engine::{EngineBackend, EngineExecutable};
 pub use error::{Error, ErrorKind, Result};
 pub use executorch::{ExactValue, ExecuTorchBackend, MethodSession, ProgramExecutable};
-pub use file_kind::{FileKind, OtherFile, models_in};
+pub use file_kind::{FileKind, MODEL_EXTENSIONS, OtherFile, models_in};
 pub use input::{ArrayView, BorrowedElements, Element, Input};
 pub use options::RunOptions;
 pub use random::random;

@@ -2,6 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use coremill_graph::{CompileOptions, Device, Executable, Param, Params, Precision, Session};
+use coremill_session::MODEL_EXTENSIONS;
 use serde_json::{Value, json};
 
 use super::config::{BLOCK, SpeechConfig};
@@ -247,7 +248,7 @@ impl SpeechModel {
     /// Paths of the packages in a directory.
     pub fn package_paths(directory: &Path) -> Result<[PathBuf; 2]> {
         let extension = directory.extension().and_then(|extension| extension.to_str());
-        if extension.is_some_and(|it| ["mlpackage", "mlmodelc", "pte"].contains(&it)) {
+        if extension.is_some_and(|it| MODEL_EXTENSIONS.contains(&it)) {
             let message = format!(
                 "{} is one model, and a speech model has an encoder and a decoder",
                 directory.display()
