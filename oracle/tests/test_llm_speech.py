@@ -229,7 +229,7 @@ def test_converted_models_transcribe(folder, model, tmp_path, coremill, coremill
     }.items():
         assert message in coremill_fails("llm", folder, "-o", tmp_path / "other", *options)
     assert "has an encoder and a decoder" in coremill_fails("llm", folder, "-o", tmp_path / "model.pte")
-    assert "`whisper` is a family of speech models" in coremill_fails("generate", folder, "-p", "a")
+    assert "is a speech model, not a model that generates text" in coremill_fails("generate", folder, "-p", "a")
     assert "`fr`" not in coremill_fails("transcribe", folder, path, "--language", "it").split("hint")[0]
 
 
@@ -326,13 +326,16 @@ def test_python_transcribes_samples(folder, model, tmp_path):
 def test_python_names_what_is_wrong(folder, tmp_path):
     llm.convert(folder, tmp_path / "converted", weights="int8", context=20)
     for path in (folder, tmp_path / "converted"):
-        with pytest.raises(package.ConversionError, match="is a speech model, which generates no text") as raised:
+        with pytest.raises(package.ConversionError, match="is a speech model, not a model that generates text") as raised:
             llm.load(path)
         assert raised.value.hint == "`llm.load_speech` loads speech models"
-    for path in (ROOT / "crates/cli/tests/files/tiny", ROOT / "crates/cli/tests/files/tinybert"):
-        with pytest.raises(package.ConversionError, match="is not a speech model") as raised:
-            llm.load_speech(path)
-        assert raised.value.hint == "`llm.load` loads models that generate text"
+    for name, message, hint in (
+        ("tiny", "is not a speech model", "`llm.load` loads models that generate text"),
+        ("tinybert", "is an embedding model, not a speech model", "`llm.load_embedder` loads embedding models"),
+    ):
+        with pytest.raises(package.ConversionError, match=message) as raised:
+            llm.load_speech(ROOT / "crates/cli/tests/files" / name)
+        assert raised.value.hint == hint
     with pytest.raises(package.Error, match="no such file"):
         llm.load_speech(tmp_path / "absent")
     with pytest.raises(package.Error, match="`layout` is `executorch`, which speech models do not have"):

@@ -159,7 +159,7 @@ pub(crate) fn failure<E: Clone + Into<coremill::Error>>(error: &E) -> Failure {
 const OPTION: &str = "the option `";
 
 /// Steps that hints of libraries suggest, with the commands that perform them.
-const STEPS: [(&str, &str); 9] = [
+const STEPS: [(&str, &str); 12] = [
     ("convert it first", "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`"),
     (
         "`torch.export.save`, then convert it",
@@ -169,6 +169,12 @@ const STEPS: [(&str, &str); 9] = [
         "convert the language model first",
         "convert the language model first: `coremill llm MODEL -o DIRECTORY`; `coremill generate MODEL` runs the file itself",
     ),
+    ("generate text with it", "generate text with it: `coremill generate MODEL -p TEXT`"),
+    (
+        "compute the embeddings of texts with it",
+        "compute the embeddings of texts with it: `coremill embed MODEL -p TEXT`",
+    ),
+    ("transcribe audio with it", "transcribe audio with it: `coremill transcribe MODEL AUDIO.wav`"),
     ("as an input of a run:", "as an input of `coremill run`:"),
     (
         "run, check, inspect or compare it, or extract its models",
@@ -181,14 +187,23 @@ const STEPS: [(&str, &str); 9] = [
     ),
     ("prune the cache", "prune the cache: `coremill cache prune --to 1GB`"),
     (
-        "operations have the names of MIL",
-        "`coremill ops` lists the operations; they have the names of MIL",
+        "operations have the names of MIL,",
+        "`coremill ops` lists the operations; they have the names of MIL,",
     ),
 ];
 
-/// Adds the commands to the steps in a hint.
+/// Adds the commands to the steps in a hint. A step is whole words, up to the end of a clause: "unpack it first" does not
+/// mention `coremill pack`, nor "convert it first, for example with `ffmpeg`" `coremill convert`.
 fn with_commands(hint: &str) -> String {
-    STEPS.iter().fold(hint.to_owned(), |hint, (step, command)| hint.replace(step, command))
+    STEPS.iter().fold(hint.to_owned(), |hint, (step, command)| match hint.split_once(step) {
+        Some((before, after))
+            if (before.is_empty() || before.ends_with(' '))
+                && (after.is_empty() || after.starts_with(';') || step.ends_with([':', ','])) =>
+        {
+            format!("{before}{command}{after}")
+        }
+        _ => hint,
+    })
 }
 
 /// Rewrites options in a message as flags: `--target ios18`.
@@ -364,6 +379,38 @@ mod tests {
         assert!(json.chars().all(|c| c == '\n' || is_printable(c)), "{json:?}");
         let back: Vec<String> = serde_json::from_str(&json).expect("JSON");
         assert_eq!(back, [hostile]);
+    }
+
+    #[test]
+    fn steps_of_hints_get_commands() {
+        let rewritten = [
+            (
+                "convert it first",
+                "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`",
+            ),
+            (
+                "free some disk space, or prune the cache",
+                "free some disk space, or prune the cache: `coremill cache prune --to 1GB`",
+            ),
+            (
+                "operations have the names of MIL, `matmul` for instance",
+                "`coremill ops` lists the operations; they have the names of MIL, `matmul` for instance",
+            ),
+            (
+                "pass it as an input of a run: the option `inputs=FILE`",
+                "pass it as an input of `coremill run`: the option `inputs=FILE`",
+            ),
+        ];
+        for (hint, expected) in rewritten {
+            assert_eq!(with_commands(hint), expected);
+        }
+        for hint in [
+            "unpack it first",
+            "convert it first, for example with `ffmpeg -i INPUT OUTPUT.wav`",
+            "extract the models first with `coremill extract`",
+        ] {
+            assert_eq!(with_commands(hint), hint);
+        }
     }
 
     #[test]

@@ -6,9 +6,11 @@ use coremill_graph::nn::{Rope, RopeScaling};
 use coremill_graph::{MetadataValue, Params};
 use serde_json::Value;
 
-use crate::encoders::EncoderFamily;
+use crate::encoders::{EMBEDDING_PURPOSE, EncoderFamily};
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::families::{Family, FeedForward, NormPlacement, POSITIONS, QkNorm, SPEECH};
+use crate::families::{
+    Family, FeedForward, NormPlacement, POSITIONS, QkNorm, SPEECH, SPEECH_PURPOSE,
+};
 use crate::mixers::{Mixer, MixerSettings};
 
 /// Most layers that a file may declare.
@@ -392,12 +394,13 @@ impl Family {
 fn unsupported(name: &str) -> Error {
     if EncoderFamily::is_known(name) {
         let message = format!("`{name}` is a family of embedding models, which generate no text");
-        return Error::new(ErrorKind::Unsupported, message).with_hint("open it as an `Embedder`");
+        let error = Error::new(ErrorKind::Unsupported, message);
+        return error.with_hint(EMBEDDING_PURPOSE);
     }
     if name == SPEECH {
         let message = format!("`{name}` is a family of speech models, which take no text");
         let error = Error::new(ErrorKind::Unsupported, message);
-        return error.with_hint("transcribe audio with it");
+        return error.with_hint(SPEECH_PURPOSE);
     }
     let message = format!("model family `{name}` is not supported; expected {}", Family::names());
     Error::new(ErrorKind::Unsupported, message)

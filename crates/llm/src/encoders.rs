@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use coremill_graph::MetadataValue;
 use serde_json::Value;
 
+/// Hint for embedding models that are opened as models of another kind.
+pub(crate) const EMBEDDING_PURPOSE: &str = "compute the embeddings of texts with it";
+
 /// A family of encoders.
 #[derive(Debug)]
 pub struct EncoderFamily {

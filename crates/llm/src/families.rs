@@ -205,6 +205,9 @@ const COHERE: Family = Family {
 /// `model_type` of speech models, which have a configuration of their own.
 pub(crate) const SPEECH: &str = "whisper";
 
+/// Hint for speech models that are opened as models of another kind.
+pub(crate) const SPEECH_PURPOSE: &str = "transcribe audio with it";
+
 /// All families.
 pub static FAMILIES: &[Family] = &[
     LLAMA,

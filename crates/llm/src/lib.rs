@@ -26,6 +26,7 @@
 //! | [`decoder`], `mixers`, `states` | the model as a graph, the parts of layers that mix positions, and their states |
 //! | `encoders`, `embedding` | [`EmbeddingModel`] and [`Embedder`]: encoders, whose texts become vectors |
 //! | `speech` | [`SpeechModel`] and [`Transcriber`]: Whisper, which turns speech into text |
+//! | `kind` | [`ModelKind`] of the files at a path, [`tokenizer_of`] them |
 //! | `weights` | storage of weights, and graphs with the weights of files |
 //! | `packed`, `chunks`, `anemll` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
@@ -49,6 +50,7 @@ mod executorch;
 pub mod families;
 mod files;
 mod generate;
+mod kind;
 mod mixers;
 mod model;
 mod names;
@@ -76,6 +78,7 @@ pub use encoders::{ENCODERS, EncoderFamily};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
+pub use kind::{ModelKind, tokenizer_of};
 pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;

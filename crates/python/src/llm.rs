@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::llm::{
     self, BuildOptions, Bundle, ChatTemplate, Destination, EmbeddingModel, EmbeddingOptions,
-    ErrorKind, GenerateOptions, Generator, Length, Message, Sampling, Score, SpeechOptions,
-    VerifyOptions,
+    ErrorKind, GenerateOptions, Generator, Length, Message, ModelKind, Sampling, Score,
+    SpeechOptions, VerifyOptions,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -18,12 +18,6 @@ use crate::error::{self, Failure};
 use crate::options::{device_named, numerics_named, parsed};
 use crate::path::PathArgument;
 use crate::work;
-
-/// Hint for embedding models that should generate text.
-const EMBEDDING_HINT: &str = "`llm.load_embedder` loads embedding models";
-
-/// Hint for speech models that should generate text.
-const SPEECH_HINT: &str = "`llm.load_speech` loads speech models";
 
 /// Context if none is given.
 const USUAL_CONTEXT: usize = 2048;
@@ -48,11 +42,14 @@ pub(crate) fn llm_convert(
     let options: ConvertOptions = parsed(py, &options.0)?;
     work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
-        if is_embedding_model(&model.0) {
-            return convert_embedding_model(&model.0, &output.0, &options, stage);
-        }
-        if llm::SpeechModel::is_at(&model.0) {
-            return convert_speech_model(&model.0, &output.0, &options, stage);
+        match ModelKind::of(&model.0) {
+            ModelKind::Embedding => {
+                return convert_embedding_model(&model.0, &output.0, &options, stage);
+            }
+            ModelKind::Speech => {
+                return convert_speech_model(&model.0, &output.0, &options, stage);
+            }
+            _ => {}
         }
         let layout = options.layout.map(|name| name.parse()).transpose()?;
         let destination = Destination::of(&output.0, layout)?;
@@ -85,12 +82,6 @@ fn refuse_layout(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
     let Some(layout) = &options.layout else { return Ok(()) };
     let message = format!("`layout` is `{layout}`, which {kind} models do not have");
     Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) })
-}
-
-/// Whether a path is an embedding model. Files of weights that generate text are read once.
-fn is_embedding_model(path: &Path) -> bool {
-    let generates = path.extension().is_some_and(|extension| extension == "safetensors");
-    !generates && EmbeddingModel::is_at(path)
 }
 
 /// Converts an embedding model and writes it.
@@ -142,7 +133,8 @@ pub(crate) fn llm_verify(
     let numerics = numerics_named(py, &options.numerics)?;
     work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
-        let model = language_model(&model.0, llm::LanguageModel::open(&model.0))?;
+        check_kind(ModelKind::Text, &model.0)?;
+        let model = llm::LanguageModel::open(&model.0)?;
         let mut ids = model.tokenizer()?.encode(&text.0, true)?;
         ids.truncate(options.tokens);
         let mut verify = VerifyOptions::default();
@@ -162,18 +154,15 @@ struct VerificationOptions {
     threads: usize,
 }
 
-/// Names the functions for embedding models or speech models in the error of opening one to generate text.
-fn language_model<T>(path: &Path, opened: llm::Result<T>) -> Result<T, Failure> {
-    match opened {
-        Err(error) if EmbeddingModel::is_at(path) => {
-            Err(Failure::Unsupported { message: error.to_string(), hint: EMBEDDING_HINT })
-        }
-        Err(_) if llm::SpeechModel::is_at(path) => {
-            let message = format!("{} is a speech model, which generates no text", path.display());
-            Err(Failure::Unsupported { message, hint: SPEECH_HINT })
-        }
-        opened => Ok(opened?),
-    }
+/// Refuses a model of another kind, and names the function for it.
+pub(crate) fn check_kind(wanted: ModelKind, path: &Path) -> Result<(), Failure> {
+    let Err(error) = wanted.check(path) else { return Ok(()) };
+    let hint = match ModelKind::of(path) {
+        ModelKind::Embedding => "`llm.load_embedder` loads embedding models",
+        ModelKind::Speech => "`llm.load_speech` loads speech models",
+        _ => "`llm.load` loads models that generate text",
+    };
+    Err(Failure::Unsupported { message: error.to_string(), hint })
 }
 
 /// The tokenizer of a model.
@@ -181,13 +170,7 @@ fn language_model<T>(path: &Path, opened: llm::Result<T>) -> Result<T, Failure> 
 pub(crate) fn llm_tokenizer(py: Python<'_>, model: PathArgument) -> PyResult<Tokenizer> {
     let tokenizer = work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
-        if model.0.extension().is_some_and(|extension| extension == "json") {
-            return Ok(llm::Tokenizer::open(&model.0)?);
-        }
-        if is_embedding_model(&model.0) && !model.0.join("model.mlpackage").exists() {
-            return Ok(EmbeddingModel::open(&model.0)?.tokenizer()?);
-        }
-        Ok(Bundle::open(&model.0)?.tokenizer()?)
+        Ok(llm::tokenizer_of(&model.0)?)
     })?;
     Ok(Tokenizer(Arc::new(tokenizer)))
 }
@@ -285,12 +268,8 @@ impl LanguageModel {
         let options: LoadOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            let bundle = language_model(&model.0, Bundle::open(&model.0))?;
-            if bundle.weights().is_none() && EmbeddingModel::is_at(&model.0) {
-                let path = model.0.display();
-                let message = format!("{path} is an embedding model, which generates no text");
-                return Err(Failure::Unsupported { message, hint: EMBEDDING_HINT });
-            }
+            check_kind(ModelKind::Text, &model.0)?;
+            let bundle = Bundle::open(&model.0)?;
             let most = bundle.weights().map_or(USUAL_CONTEXT, |model| model.config().max_context);
             let context = options.context.unwrap_or(most.min(USUAL_CONTEXT));
             let build = BuildOptions::default();
@@ -458,11 +437,7 @@ impl Embedder {
         let options: EmbedderOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            if model.0.exists() && !EmbeddingModel::is_at(&model.0) {
-                let message = format!("{} is not an embedding model", model.0.display());
-                let hint = "`llm.load` loads models that generate text";
-                return Err(Failure::Unsupported { message, hint });
-            }
+            check_kind(ModelKind::Embedding, &model.0)?;
             let mut build = EmbeddingOptions::default();
             build.length = options.context.map(Length::UpTo);
             if options.precision == "fp32" {

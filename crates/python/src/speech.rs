@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::llm::{
-    self, Audio, Segment, SpeechOptions, TranscribeOptions, Transcriber, Transcription,
+    Audio, ModelKind, Segment, SpeechOptions, TranscribeOptions, Transcriber, Transcription,
 };
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::arguments::Text;
-use crate::error::Failure;
+use crate::llm::check_kind;
 use crate::options::{device_named, parsed};
 use crate::path::PathArgument;
 use crate::work;
@@ -65,11 +65,7 @@ impl SpeechModel {
         let options: LoadOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            if model.0.is_dir() && !llm::SpeechModel::is_at(&model.0) {
-                let message = format!("{} is not a speech model", model.0.display());
-                let hint = "`llm.load` loads models that generate text";
-                return Err(Failure::Unsupported { message, hint });
-            }
+            check_kind(ModelKind::Speech, &model.0)?;
             let mut build = SpeechOptions::default();
             if options.precision == "fp32" {
                 build = build.precision(coremill::graph::Precision::Fp32);

@@ -33,7 +33,7 @@ impl Device {
         let refused = |reason: &dyn fmt::Display| {
             let message = format!("{self} is not available: {reason}");
             let error = Error::new(message).with_kind(ErrorKind::Device);
-            error.with_hint("run on `Device::Host`, and save a package for the device")
+            error.with_hint("run with the option `device=host`, and save a package for the device")
         };
         if self == Device::Host {
             return Ok(());

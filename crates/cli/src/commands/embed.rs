@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use coremill::graph::Precision;
-use coremill::llm::{Embedder, EmbeddingModel, EmbeddingOptions};
+use coremill::llm::{Embedder, EmbeddingOptions, ModelKind};
 use serde::Serialize;
 
 use super::loaded::DeviceArg;
@@ -57,11 +57,7 @@ struct Embedding {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let failure = |error: coremill::llm::Error| super::failure(&error);
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    if args.model.exists() && !EmbeddingModel::is_at(&args.model) {
-        let path = args.model.display();
-        let failure = Failure::user(format_args!("{path} is not an embedding model"));
-        return Err(failure.hint(Some("`coremill generate` runs models that generate text")));
-    }
+    ModelKind::Embedding.check(&args.model).map_err(failure)?;
     let mut options = EmbeddingOptions::default();
     if args.fp32 {
         options = options.precision(Precision::Fp32);

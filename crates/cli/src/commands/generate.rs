@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use coremill::llm::{
-    BuildOptions, Bundle, EmbeddingModel, GenerateOptions, Generator, Message, Sampling, Tokenizer,
+    BuildOptions, Bundle, GenerateOptions, Generator, Message, ModelKind, Sampling, Tokenizer,
 };
 use serde::Serialize;
 
@@ -84,22 +84,8 @@ pub(super) struct GeneratorArgs {
 
 /// Opens a model that generates text.
 pub(super) fn open_bundle(path: &Path) -> Result<Bundle, Failure> {
-    let hint = Some("`coremill embed` computes the embeddings of texts");
-    let opened = Bundle::open(path);
-    // Files of weights are read once if they generate text.
-    if opened.as_ref().is_ok_and(|bundle| bundle.weights().is_some())
-        || !EmbeddingModel::is_at(path)
-    {
-        return opened.map_err(|error| super::failure(&error));
-    }
-    Err(match opened {
-        Err(error) => super::failure(&error),
-        Ok(_) => {
-            let path = path.display();
-            Failure::user(format_args!("{path} is an embedding model, which generates no text"))
-        }
-    }
-    .hint(hint))
+    let opened = ModelKind::Text.check(path).and_then(|()| Bundle::open(path));
+    opened.map_err(|error| super::failure(&error))
 }
 
 impl GeneratorArgs {

@@ -1,10 +1,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use coremill::llm::{Bundle, Embedder, EmbeddingModel, EmbeddingOptions, Length};
+use coremill::llm::{Embedder, EmbeddingOptions, Length, ModelKind};
 use coremill_serve::{Model, Server, ServerOptions};
 
-use super::generate::GeneratorArgs;
+use super::generate::{GeneratorArgs, open_bundle};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 
@@ -45,9 +45,7 @@ fn name_of(path: &Path) -> String {
 fn load(args: &Args) -> Result<Model, Failure> {
     let failure = |error: coremill::llm::Error| super::failure(&error);
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
-    let opened = Bundle::open(&args.model);
-    let has_weights = opened.as_ref().is_ok_and(|bundle| bundle.weights().is_some());
-    if !has_weights && EmbeddingModel::is_at(&args.model) {
+    if ModelKind::of(&args.model) == ModelKind::Embedding {
         let GeneratorArgs { context, device, threads } = args.generator;
         let mut options = EmbeddingOptions::default();
         options.length = context.map(Length::UpTo);
@@ -56,7 +54,7 @@ fn load(args: &Args) -> Result<Model, Failure> {
         embedder.prepare().map_err(failure)?;
         return Ok(Model::embedding(name, embedder));
     }
-    let bundle = opened.map_err(failure)?;
+    let bundle = open_bundle(&args.model)?;
     let tokenizer = bundle.tokenizer().map_err(failure)?;
     let generator = args.generator.load(&bundle)?;
     let mut model = Model::new(name, tokenizer, generator);

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use coremill::llm::{Bundle, Tokenizer};
+use coremill::llm::tokenizer_of;
 use serde::Serialize;
 
 use crate::output::{self, Failure};
@@ -46,18 +46,8 @@ struct Token<'t> {
     token: &'t str,
 }
 
-fn open(path: &std::path::Path) -> Result<Tokenizer, Failure> {
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
-    let is_folder = path.is_dir() && path.join("tokenizer.json").is_file();
-    let tokenizer = match is_json || is_folder {
-        true => Tokenizer::open(path),
-        false => Bundle::open(path).and_then(|bundle| bundle.tokenizer()),
-    };
-    tokenizer.map_err(|error| super::failure(&error))
-}
-
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let tokenizer = open(&args.model)?;
+    let tokenizer = tokenizer_of(&args.model).map_err(|error| super::failure(&error))?;
     let text = match &args.text {
         Some(text) => text.clone(),
         None => std::io::read_to_string(std::io::stdin())

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use coremill::graph::Precision;
 use coremill::llm::{
-    Audio, Segment, SpeechModel, SpeechOptions, Task, TranscribeOptions, Transcriber,
+    Audio, ModelKind, Segment, SpeechOptions, Task, TranscribeOptions, Transcriber,
 };
 use serde::Serialize;
 
@@ -80,11 +80,7 @@ struct SegmentReport {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let failure = |error: coremill::llm::Error| super::failure(&error);
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    if args.model.is_dir() && !SpeechModel::is_at(&args.model) {
-        let path = args.model.display();
-        return Err(Failure::user(format_args!("{path} is not a speech model"))
-            .hint(Some("name a folder of Whisper, or a directory that `coremill llm` wrote")));
-    }
+    ModelKind::Speech.check(&args.model).map_err(failure)?;
     let audio = Audio::read(&args.audio).map_err(failure)?;
     let mut options = SpeechOptions::default();
     if args.fp32 {

@@ -5,8 +5,8 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use coremill::llm::{
-    BuildOptions, Destination, EmbeddingModel, ErrorKind, LanguageModel, Layout, SpeechModel,
-    StorageShare, TensorLoss, Weights,
+    BuildOptions, Destination, ErrorKind, LanguageModel, Layout, ModelKind, StorageShare,
+    TensorLoss, Weights,
 };
 use coremill::quantity;
 use serde::Serialize;
@@ -236,17 +236,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check_output_paths([&args.model], &args.output)?;
     let output = args.output.as_deref().unwrap_or(Path::new("."));
     let progress = Progress::start(format!("reading {}", args.model.display()));
-    let model = match LanguageModel::open(&args.model) {
-        Err(_) if EmbeddingModel::is_at(&args.model) => {
+    match ModelKind::of(&args.model) {
+        ModelKind::Embedding => {
             drop(progress);
             return embedding::run(args, output);
         }
-        Err(_) if SpeechModel::is_at(&args.model) => {
+        ModelKind::Speech => {
             drop(progress);
             return speech::run(args, output);
         }
-        opened => opened.map_err(|error| failure(&error))?,
-    };
+        _ => {}
+    }
+    let model = LanguageModel::open(&args.model).map_err(|error| failure(&error))?;
     let layout = match (args.profile, args.layout) {
         (_, Some(LayoutArg::Anemll)) => Some(Layout::Anemll),
         (ProfileArg::Ane, Some(_)) => {
