@@ -1,6 +1,6 @@
-"""Measures torch and onnxruntime, with which the engine is compared, on the models of `oracle.bench.models`.
+"""Measures torch, onnxruntime and OpenVINO, with which the engine is compared, on the models of `oracle.bench.models`.
 
-    python -m oracle.bench.engine DIR --threads N [--peers torch onnxruntime]
+    python -m oracle.bench.engine DIR --threads N [--peers torch onnxruntime openvino]
 
 Ratios of times are meaningful only if both sides run alternately on the same machine, so the process that measures the
 engine controls this one. With one thread, the processor time is measured, with more threads the wall-clock time. It reads
@@ -26,11 +26,12 @@ from pathlib import Path
 
 import numpy
 import onnxruntime
+import openvino
 import torch
 
 from oracle.bench.models import MODELS, instance
 
-PEERS = ("torch", "onnxruntime")
+PEERS = ("torch", "onnxruntime", "openvino")
 WARM_UP = 3
 
 Runner = Callable[[], object]
@@ -63,7 +64,17 @@ def onnxruntime_runner(name: str, directory: Path, threads: int) -> Runner:
     return lambda: session.run(None, feed)
 
 
-RUNNERS = {"torch": torch_runner, "onnxruntime": onnxruntime_runner}
+def openvino_runner(name: str, directory: Path, threads: int) -> Runner:
+    """OpenVINO on the ONNX twin, in fp32."""
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(directory / f"{name}.onnx", "CPU", settings)
+    request = model.create_infer_request()
+    arrays = numpy.load(directory / f"{name}.inputs.npz")
+    feed = {port.any_name: arrays[port.any_name] for port in model.inputs}
+    return lambda: request.infer(feed)
+
+
+RUNNERS = {"torch": torch_runner, "onnxruntime": onnxruntime_runner, "openvino": openvino_runner}
 
 
 def milliseconds(run: Runner, threads: int) -> float:
@@ -127,7 +138,7 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m oracle.bench.engine", description="time torch and onnxruntime")
+    parser = argparse.ArgumentParser(prog="python -m oracle.bench.engine", description="time torch, onnxruntime and OpenVINO")
     parser.add_argument("directory", type=Path, metavar="DIR", help="where `oracle.bench.models` put the models")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each peer (default: 1)")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="who is timed")

@@ -1,4 +1,4 @@
-//! Compares the engine with torch and onnxruntime on whole models.
+//! Compares the engine with torch, onnxruntime and OpenVINO on whole models.
 //!
 //! The others run in a process of their own, alternately with the engine, so that all have the same
 //! conditions: a round is some runs of the engine, then some runs of each other. With one thread the CPU time
@@ -79,7 +79,10 @@ const PROMISES: &[Promise] = &[
     promise("llama_decode", "torch", 1.0),
 ];
 
-const PEERS: [&str; 2] = ["torch", "onnxruntime"];
+const PEERS: [&str; 3] = ["torch", "onnxruntime", "openvino"];
+
+/// The peers whose faster one is the best alternative.
+const RUNTIMES: [&str; 2] = ["onnxruntime", "openvino"];
 
 /// Measures, prints a table, and reports missed limits.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -90,14 +93,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let names = models(&directory, &arguments.only)?;
     let mut broken = Vec::new();
     println!(
-        "{:<26} {:>2} {:>10} {:>10} {:>12} {:>8} {:>8} {:>9}",
+        "{:<26} {:>2} {:>10} {:>10} {:>12} {:>10} {:>8} {:>8} {:>9}",
         if arguments.shortest { "shortest ms" } else { "median ms" },
         "T",
         "engine",
         "torch",
         "onnxruntime",
+        "openvino",
         "/ torch",
-        "/ onnx",
+        "/ best",
         "error"
     );
     for &threads in &arguments.threads {
@@ -128,15 +132,16 @@ struct Row {
 
 impl Row {
     fn print(&self, name: &str, threads: usize) {
-        let peer = |peer: &str| self.peers.get(peer).map(|time| format!("{time:.2}"));
-        let ratio =
-            |peer: &str| self.peers.get(peer).map(|time| format!("{:.2}", self.engine / time));
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let [torch, onnxruntime] = PEERS.map(|name| or_dash(peer(name)));
-        let [to_torch, to_onnxruntime] = PEERS.map(|name| or_dash(ratio(name)));
+        let time = |peer: &str| self.peers.get(peer).copied();
+        let shown = |time: Option<f64>| or_dash(time.map(|time| format!("{time:.2}")));
+        let [torch, onnxruntime, openvino] = PEERS.map(|peer| shown(time(peer)));
+        let best = RUNTIMES.into_iter().filter_map(time).min_by(f64::total_cmp);
+        let to_torch = shown(time("torch").map(|time| self.engine / time));
+        let to_best = shown(best.map(|time| self.engine / time));
         let error = or_dash(self.error.map(|error| format!("{error:.1e}")));
         println!(
-            "{name:<26} {threads:>2} {:>10.2} {torch:>10} {onnxruntime:>12} {to_torch:>8} {to_onnxruntime:>8} {error:>9}",
+            "{name:<26} {threads:>2} {:>10.2} {torch:>10} {onnxruntime:>12} {openvino:>10} {to_torch:>8} {to_best:>8} {error:>9}",
             self.engine
         );
     }
@@ -261,7 +266,7 @@ fn error_of(model: &mut LoadedModel, directory: &Path, name: &str) -> Result<Opt
     Ok(Some(worst))
 }
 
-/// The process that runs torch and onnxruntime on command.
+/// The process that runs the peers on command.
 struct Peers {
     process: Child,
     commands: ChildStdin,
