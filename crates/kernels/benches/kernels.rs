@@ -14,7 +14,9 @@ use coremill_kernels::depthwise::{Depthwise, convolve_depthwise};
 use coremill_kernels::matmul::{
     DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, multiply,
 };
-use coremill_kernels::stored::{Blocks, QuantizedMatrix, multiply_stored};
+use coremill_kernels::stored::{
+    Blocks, ElementValues, NestedBlocks, QuantizedMatrix, multiply_stored, multiply_words,
+};
 use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType};
 
@@ -49,6 +51,7 @@ fn main() {
     products(&pools, isa, filter);
     depthwise(&pools, isa, filter);
     stored(&pools, isa, filter);
+    words(&pools, isa, filter);
 }
 
 /// The minimum time of repeated runs, since other processes disturb longer ones. With one thread it is the
@@ -226,6 +229,52 @@ fn stored(pools: &[Pool], isa: Isa, filter: &str) {
     }
 }
 
+/// Multiplies one row and many rows by the same weights in 16-bit arithmetic.
+fn words(pools: &[Pool], isa: Isa, filter: &str) {
+    println!(
+        "{:24}{:>18}{:>20}{:>24}{:>20}",
+        "words", "MB", "GB/s 1T, 2T", "G products/s 1T, 2T", "G products/s cached"
+    );
+    for rows in [1, 256] {
+        for name in ["int4 block 32", "int8 block 32", "lut6 block 16", "q4_k", "q6_k"] {
+            let label = format!("{rows} rows, {name}");
+            if !format!("words {label}").contains(filter) {
+                continue;
+            }
+            let mut bytes = 0;
+            let weights: Vec<QuantizedMatrix> = DECODER
+                .iter()
+                .flat_map(|&size| std::iter::repeat_n(size, size.2))
+                .map(|(outputs, inputs, _)| format(name, outputs, inputs, &mut bytes))
+                .collect();
+            let count: usize = weights.iter().map(|it| it.rows() * it.columns()).sum();
+            let left = elements(rows * 2816);
+            let mut output = vec![0.0; rows * 4096];
+            let mut run = |pool: &Pool, weights: &[QuantizedMatrix]| {
+                measure(pool, || {
+                    for weights in weights {
+                        let left = Matrix { elements: black_box(&left), stride: 2816 };
+                        let target = MatrixMut { elements: &mut output, stride: 4096 };
+                        let epilogue = Epilogue::default();
+                        multiply_words(pool, isa, rows, left, weights, target, &epilogue);
+                    }
+                })
+                .as_secs_f64()
+            };
+            let times: Vec<f64> = pools.iter().map(|pool| run(pool, &weights)).collect();
+            let small = format(name, 256, 2048, &mut 0);
+            let cached = run(&pools[0], &[small]);
+            let mut line = format!("{label:24}{:18.1}", bytes as f64 / 1e6);
+            for amount in [bytes, rows * count] {
+                for time in &times {
+                    line += &format!("{:10.1}", amount as f64 / time / 1e9);
+                }
+            }
+            println!("{line}{:20.1}", (rows * 256 * 2048) as f64 / cached / 1e9);
+        }
+    }
+}
+
 /// Random weights in a format; adds their bytes to `total`.
 fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> QuantizedMatrix {
     let count = outputs * inputs;
@@ -254,6 +303,38 @@ fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> Quant
         "int4 block 32" => {
             let scale = blocks([outputs, inputs / 32]);
             QuantizedMatrix::affine(noise(count / 2), DType::Int4, outputs, inputs, &scale, None)
+        }
+        "q4_k" => {
+            let steps = Blocks {
+                data: noise(count / 32 * 6 / 8),
+                dtype: DType::UInt6,
+                shape: [outputs, inputs / 32],
+            };
+            let units = Some(blocks([outputs, inputs.div_ceil(256)]));
+            let scale = NestedBlocks { steps, table: None, units, factor: 1.0 };
+            let shift = NestedBlocks { factor: -1.0, ..scale.clone() };
+            let data = noise(count / 2);
+            let values = ElementValues::Integers;
+            let (dtype, shift) = (DType::UInt4, Some(&shift));
+            QuantizedMatrix::nested(data, dtype, outputs, inputs, &values, &scale, shift)
+        }
+        "q6_k" => {
+            let steps = Blocks {
+                data: noise(count / 16),
+                dtype: DType::Int8,
+                shape: [outputs, inputs / 16],
+            };
+            let units = Some(blocks([outputs, inputs.div_ceil(256)]));
+            let scale = NestedBlocks { steps, table: None, units, factor: 1.0 };
+            let values = ElementValues::Palette((-32..32).map(|entry| entry as f32).collect());
+            let data = noise(count * 6 / 8);
+            QuantizedMatrix::nested(data, DType::UInt6, outputs, inputs, &values, &scale, None)
+        }
+        "lut6 block 16" => {
+            let values = ElementValues::Palette((-32..32).map(|entry| entry as f32).collect());
+            let scale = NestedBlocks::plain(blocks([outputs, inputs / 16]));
+            let data = noise(count * 6 / 8);
+            QuantizedMatrix::nested(data, DType::UInt6, outputs, inputs, &values, &scale, None)
         }
         _ => {
             let (dtype, bits) = match name {

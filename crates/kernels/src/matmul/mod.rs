@@ -30,6 +30,7 @@ pub use dynamic::{Batch, BatchMut, BatchShape, multiply_batch};
 pub(crate) use epilogue::{Division, finish};
 pub use epilogue::{Epilogue, Residual, Rounding};
 pub use source::{DenseSource, Order};
+pub(crate) use tile::unrolled;
 pub use weights::{PackedWeights, PanelSource, Precision};
 
 use crate::Pool;

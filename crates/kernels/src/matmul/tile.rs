@@ -86,10 +86,10 @@ const MAX_VECTORS: usize = 3;
 /// stay in memory until all these loops are unrolled; some pipelines of the compiler do that too late.
 macro_rules! unrolled {
     ($index:ident in 0..$count:ident, $body:block) => {
-        unrolled!($index, $count, $body, 0 1 2 3 4 5 6 7)
+        $crate::matmul::unrolled!($index, $count, $body, 0 1 2 3 4 5 6 7)
     };
     ($index:ident in 0..$count:ident of 3, $body:block) => {
-        unrolled!($index, $count, $body, 0 1 2)
+        $crate::matmul::unrolled!($index, $count, $body, 0 1 2)
     };
     ($index:ident, $count:ident, $body:block, $($value:literal)*) => {
         $(
@@ -100,6 +100,8 @@ macro_rules! unrolled {
         )*
     };
 }
+
+pub(crate) use unrolled;
 
 /// Sums of a tile. A smaller tile uses the first rows and vectors.
 type Sums<V> = [[V; MAX_VECTORS]; MAX_ROWS];

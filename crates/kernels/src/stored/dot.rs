@@ -16,10 +16,10 @@ use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch, prefetch};
 
 /// Number of weight rows that are read at once. Each is in a different part of the task's rows, because the
 /// processor prefetches several long streams faster than one.
-const TOGETHER: usize = 4;
+pub(super) const TOGETHER: usize = 4;
 
 /// Prefetch distance in bytes.
-const DISTANCE: usize = 2 << 10;
+pub(super) const DISTANCE: usize = 2 << 10;
 
 const CACHE_LINE: usize = 64;
 
@@ -27,7 +27,7 @@ const CACHE_LINE: usize = 64;
 const TASK_ROWS: usize = 128;
 
 /// Minimum number of weights for a task.
-const TASK_WORK: usize = 1 << 15;
+pub(super) const TASK_WORK: usize = 1 << 15;
 
 /// Multiplies rows by the transpose of stored weights; each row of the weights results in one column.
 ///

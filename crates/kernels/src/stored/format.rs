@@ -286,6 +286,11 @@ impl QuantizedMatrix {
         }
     }
 
+    /// Whether offsets are subtracted from elements.
+    pub(super) fn offset(&self) -> bool {
+        matches!(&self.format, Format::Affine { offset: Some(_), .. })
+    }
+
     /// Numbers that are added to the scaled values of blocks.
     pub(super) fn shift(&self) -> Option<&Parameters> {
         match &self.format {

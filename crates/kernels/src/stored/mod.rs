@@ -10,10 +10,12 @@ mod format;
 mod numbers;
 mod panels;
 mod parameters;
+mod words;
 
 pub use dot::multiply_stored;
 pub use format::{Blocks, ElementValues, NestedBlocks, QuantizedMatrix};
 pub use panels::StoredPanels;
+pub use words::multiply_words;
 
 #[cfg(test)]
 mod tests;

@@ -147,7 +147,17 @@ pub(super) struct RowNumbers<'a> {
     blocks: usize,
 }
 
-impl RowNumbers<'_> {
+impl<'a> RowNumbers<'a> {
+    /// Scales of all blocks; a single one if all blocks share it.
+    pub(super) fn scales(&self) -> &'a [f32] {
+        self.scales
+    }
+
+    /// Offsets of all blocks.
+    pub(super) fn offsets(&self) -> Option<&'a [f32]> {
+        (self.offset_step > 0).then_some(self.offsets)
+    }
+
     #[inline(always)]
     pub(super) fn get(&self, block: usize) -> BlockNumbers {
         assert!(block < self.blocks);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::format::Parameters;
 use crate::matmul::source::widen;
 use coremill_simd::Isa;
-use coremill_simd::vector::{FIELDS_BYTES, Fields, Kernel, Vector, dispatch};
+use coremill_simd::vector::{FIELDS_BYTES, Fields, Kernel, MAX_LANES, Vector, dispatch};
 use coremill_tensor::DType;
 
 impl Parameters {
@@ -22,13 +22,14 @@ impl Parameters {
                 self.convert(isa, start..start + self.across, target);
             }
         }
+        let factor = self.factor;
         if let Some(unit) = &self.units {
             let units = &mut units[..rows.len() * unit.across];
             unit.read(isa, rows, units, &mut []);
-            dispatch(isa, Scale { numbers: target, units, each: across / unit.across.max(1) });
-        }
-        if self.factor != 1.0 {
-            target.iter_mut().for_each(|number| *number *= self.factor);
+            let each = across / unit.across.max(1);
+            dispatch(isa, Scale { numbers: target, units, each, factor });
+        } else if factor != 1.0 {
+            target.iter_mut().for_each(|number| *number *= factor);
         }
     }
 
@@ -89,23 +90,38 @@ impl Kernel for LookUp<'_> {
         assert!(table.len() == 1 << bits && matches!(bits, 4 | 6 | 8), "an entry for each integer");
         let fields = Fields::of(bits);
         let mut at = 0;
-        while at + V::LANES <= target.len() {
-            let bit = (start + at) * bits;
-            if bit / 8 + FIELDS_BYTES > bytes.len() {
-                break;
+        /// Looks whole vectors up in a table that is loaded once.
+        macro_rules! look_up {
+            (|$source:ident, $fields:ident| $vector:expr) => {
+                while at + V::LANES <= target.len() {
+                    let bit = (start + at) * bits;
+                    if bit / 8 + FIELDS_BYTES > bytes.len() {
+                        break;
+                    }
+                    // SAFETY: the bytes were checked, the table has an entry for each integer, and the target has
+                    // the elements of a vector.
+                    unsafe {
+                        let $source = bytes.as_ptr().add(bit / 8);
+                        let $fields = &fields[bit % 8];
+                        let numbers: V = $vector;
+                        numbers.store(target.as_mut_ptr().add(at));
+                    }
+                    at += V::LANES;
+                }
+            };
+        }
+        match bits {
+            4 => {
+                // SAFETY: the table has sixteen entries.
+                let table = unsafe { V::load_table(table.as_ptr()) };
+                look_up!(|source, fields| V::look_up(source, fields, table));
             }
-            // SAFETY: the bytes were checked, the table has an entry for each integer, and the target has the
-            // elements of a vector.
-            unsafe {
-                let (source, fields) = (bytes.as_ptr().add(bit / 8), &fields[bit % 8]);
-                let numbers: V = match bits {
-                    4 => V::look_up(source, fields, V::load_table(table.as_ptr())),
-                    6 => V::look_up_wide(source, fields, V::load_wide_table(table.as_ptr())),
-                    _ => V::gather(source, fields, table.as_ptr()),
-                };
-                numbers.store(target.as_mut_ptr().add(at));
+            6 => {
+                // SAFETY: the table has 64 entries.
+                let table = unsafe { V::load_wide_table(table.as_ptr()) };
+                look_up!(|source, fields| V::look_up_wide(source, fields, table));
             }
-            at += V::LANES;
+            _ => look_up!(|source, fields| V::gather(source, fields, table.as_ptr())),
         }
         for (index, target) in target.iter_mut().enumerate().skip(at) {
             let bit = (start + index) * bits;
@@ -117,12 +133,13 @@ impl Kernel for LookUp<'_> {
     }
 }
 
-/// Multiplies runs of numbers with their units.
+/// Multiplies runs of numbers with their units and a common factor.
 struct Scale<'a> {
     numbers: &'a mut [f32],
     units: &'a [f32],
     /// Length of a run.
     each: usize,
+    factor: f32,
 }
 
 impl Kernel for Scale<'_> {
@@ -130,8 +147,37 @@ impl Kernel for Scale<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        for (run, &unit) in self.numbers.chunks_exact_mut(self.each.max(1)).zip(self.units) {
-            let unit_lanes = V::splat(unit);
+        let Scale { numbers, units, each, factor } = self;
+        let mut done = 0;
+        if each.is_power_of_two() && each <= MAX_LANES {
+            // A vector of units becomes vectors in which each unit is repeated, twice as often in each round.
+            let sources = units.chunks_exact(V::LANES);
+            let targets = numbers.chunks_exact_mut(V::LANES * each);
+            for (units, numbers) in sources.zip(targets) {
+                let mut vectors = [V::zero(); MAX_LANES];
+                // SAFETY: the part has the elements of a vector.
+                vectors[0] = unsafe { V::load(units.as_ptr()) }.mul(V::splat(factor));
+                let mut count = 1;
+                while count < each {
+                    for at in (0..count).rev() {
+                        let vector = vectors[at];
+                        (vectors[2 * at], vectors[2 * at + 1]) = vector.interleave(vector);
+                    }
+                    count *= 2;
+                }
+                for (numbers, units) in numbers.chunks_exact_mut(V::LANES).zip(vectors) {
+                    // SAFETY: as above.
+                    unsafe {
+                        let product = V::load(numbers.as_ptr()).mul(units);
+                        product.store(numbers.as_mut_ptr());
+                    }
+                }
+                done += V::LANES;
+            }
+        }
+        let runs = numbers.chunks_exact_mut(each.max(1)).zip(units);
+        for (run, &unit) in runs.skip(done) {
+            let unit_lanes = V::splat(unit * factor);
             for part in run.chunks_mut(V::LANES) {
                 let count = part.len();
                 // SAFETY: the part has `count` elements, at most a vector.

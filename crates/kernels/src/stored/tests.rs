@@ -132,6 +132,8 @@ fn palette_sample(
 enum Values {
     Integers(DType),
     Palette(DType),
+    /// 6-bit integers from which 32 is subtracted.
+    Sixes,
     Split,
 }
 
@@ -145,6 +147,7 @@ fn nested_sample(
 ) -> Sample {
     let dtype = match of {
         Values::Integers(dtype) | Values::Palette(dtype) => dtype,
+        Values::Sixes => DType::UInt6,
         Values::Split => DType::UInt4,
     };
     let count = rows * columns;
@@ -158,6 +161,11 @@ fn nested_sample(
         Values::Palette(_) => {
             let entries = random.elements(1 << dtype.bits().expect("a fixed width"));
             let plain = elements.iter().map(|&element| entries[element as usize]).collect();
+            (ElementValues::Palette(entries), plain)
+        }
+        Values::Sixes => {
+            let entries = (-32..32).map(|entry| entry as f32).collect();
+            let plain = elements.iter().map(|&element| f32::from(element - 32)).collect();
             (ElementValues::Palette(entries), plain)
         }
         Values::Split => {
@@ -306,6 +314,15 @@ fn check(isa: Isa, pool: &Pool, sample: &Sample, rows: usize, epilogue: &Epilogu
     let target = MatrixMut { elements: &mut output, stride: outputs + 2 };
     multiply(pool, rows, left, &weights, target, &epilogue);
     compare(&format!("panels, {what}"), &output, outputs + 2, outputs, &expected, tolerance);
+
+    if stored.has_words() {
+        output.fill(12345.0);
+        // Elements of the left rows are below 1, and differ from their words by at most 2⁻¹⁶.
+        let tolerance = tolerance + largest * inputs as f32 * 1.6e-5;
+        let target = MatrixMut { elements: &mut output, stride: outputs + 2 };
+        multiply_words(pool, isa, rows, left, stored, target, &epilogue);
+        compare(&format!("words, {what}"), &output, outputs + 2, outputs, &expected, tolerance);
+    }
 }
 
 #[test]
@@ -337,6 +354,104 @@ fn epilogues() {
                 };
                 let sample = float_sample(&mut Random::new(1), DType::Fp16, 37, 20);
                 check(isa, &pool, &sample, 2, &epilogue);
+            }
+        }
+    }
+}
+
+/// Weights of all forms of which [`multiply_words`] reads integers.
+fn word_samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> Vec<Sample> {
+    let random = &mut Random::new(seed);
+    let (size, shape) = ([rows * down, across * block], [down, across]);
+    let mut samples = vec![];
+    for dtype in [DType::Int8, DType::UInt8, DType::Int4, DType::UInt4] {
+        for offset in [None, Some(dtype)] {
+            samples.push(affine_sample(random, dtype, size, shape, DType::Fp16, offset));
+        }
+        let of = Values::Integers(dtype);
+        samples.push(nested_sample(random, of, DType::UInt6, size, shape));
+    }
+    samples.push(nested_sample(random, Values::Sixes, DType::Int8, size, shape));
+    samples
+}
+
+#[test]
+fn integers_as_words() {
+    let sizes: &[[usize; 4]] = match cfg!(miri) {
+        true => &[[2, 1, 1, 32]],
+        false => {
+            &[[1, 1, 1, 32], [97, 18, 1, 32], [3, 5, 17, 64], [2, 1, 20, 1056], [50, 40, 1, 32]]
+        }
+    };
+    let mut failed = vec![];
+    for isa in Isa::available() {
+        for (pool, rows) in [(Pool::new(1), 1), (Pool::new(3), 3), (Pool::new(2), 19)] {
+            for (seed, &[down, across, rows_of_block, block]) in sizes.iter().enumerate() {
+                for sample in word_samples(seed as u64, down, across, rows_of_block, block) {
+                    if !sample.stored.has_words() {
+                        failed.push(sample.name.clone());
+                    }
+                    check(isa, &pool, &sample, rows, &Epilogue::default());
+                }
+            }
+        }
+    }
+    assert_eq!(failed, Vec::<String>::new(), "all have words");
+}
+
+/// The error of 16-bit arithmetic is small compared with that of half precision.
+#[test]
+fn words_are_finer_than_halves() {
+    let (pool, inputs, rows) = (Pool::new(1), 2048, 8);
+    let random = &mut Random::new(4);
+    let elements = random.elements(rows * inputs);
+    let rounded: Vec<f32> = elements.iter().map(|&x| half::f16::from_f32(x).to_f32()).collect();
+    let left = Matrix { elements: &elements, stride: inputs };
+    let halves = Matrix { elements: &rounded, stride: inputs };
+    for isa in Isa::available() {
+        for sample in word_samples(9, 40, 64, 1, 32) {
+            let outputs = sample.stored.rows();
+            let product = |left: Matrix| -> Vec<f64> {
+                let dot = |row: usize, output: usize| {
+                    let weights = &sample.values[output * inputs..][..inputs];
+                    let left = &left.elements[row * inputs..][..inputs];
+                    left.iter().zip(weights).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum()
+                };
+                (0..rows * outputs).map(|at| dot(at / outputs, at % outputs)).collect()
+            };
+            let exact = product(left);
+            let mut output = vec![0.0; rows * outputs];
+            let target = MatrixMut { elements: &mut output, stride: outputs };
+            multiply_words(&pool, isa, rows, left, &sample.stored, target, &Epilogue::default());
+            let noise = |found: &mut dyn Iterator<Item = f64>| -> f64 {
+                found.zip(&exact).map(|(found, exact)| (found - exact).powi(2)).sum::<f64>().sqrt()
+            };
+            let words = noise(&mut output.iter().map(|&x| f64::from(x)));
+            let halves = noise(&mut product(halves).into_iter());
+            assert!(words < halves / 3.0, "{isa} {}: {words} and {halves}", sample.name);
+        }
+    }
+}
+
+#[test]
+fn words_of_numbers_that_are_not_finite() {
+    let sample =
+        affine_sample(&mut Random::new(1), DType::Int4, [5, 64], [5, 2], DType::Fp16, None);
+    for isa in Isa::available() {
+        for rows in [1, 9] {
+            let mut elements = vec![1e-39; rows * 64];
+            elements[40] = f32::NAN;
+            if rows > 1 {
+                elements[64] = f32::INFINITY;
+            }
+            let left = Matrix { elements: &elements, stride: 64 };
+            let mut output = vec![7.0; rows * 5];
+            let target = MatrixMut { elements: &mut output, stride: 5 };
+            let pool = Pool::new(1);
+            multiply_words(&pool, isa, rows, left, &sample.stored, target, &Epilogue::default());
+            for (row, output) in output.chunks_exact(5).enumerate() {
+                let finite = row >= 2;
+                assert!(output.iter().all(|x| if finite { *x == 0.0 } else { !x.is_finite() }));
             }
         }
     }

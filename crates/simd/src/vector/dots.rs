@@ -1,16 +1,19 @@
 //! Exact dot products of 8-bit integers: for each lane, four unsigned integers of the left operand times four
 //! signed integers of the right operand.
 
+mod words;
+
 use super::Vector;
 use crate::Isa;
+
+pub use words::WordDot;
 
 /// Vectors of 32-bit sums with the same number of lanes as [`Floats`](Self::Floats), to which products of
 /// bytes are added.
 ///
 /// Like the methods of [`Vector`], the methods are safe to call, because values of the types are created only
 /// inside [`dispatch_dots`].
-pub trait Int8Dot: Copy {
-    type Floats: Vector;
+pub trait Int8Dot: WordDot {
     /// Four bytes, the same for all lanes.
     type Left: Copy;
     /// Four bytes for each lane.
@@ -24,6 +27,8 @@ pub trait Int8Dot: Copy {
     /// # Safety
     /// Four bytes for each lane must be readable.
     unsafe fn right(source: *const i8) -> Self::Right;
+    /// Four unsigned bytes of each lane.
+    fn left_of(bits: Bits<Self>) -> Self::Left;
     /// Adds the products of each lane to `sums`.
     fn dot(sums: Bits<Self>, left: Self::Left, right: Self::Right) -> Bits<Self>;
     /// The low halves of products of integers.
@@ -54,7 +59,7 @@ pub const fn interleaved(vector: usize, lane: usize) -> usize {
 }
 
 /// The sums.
-pub type Bits<D> = <<D as Int8Dot>::Floats as Vector>::Bits;
+pub type Bits<D> = <<D as WordDot>::Floats as Vector>::Bits;
 
 /// Work that is compiled for each implementation of [`Int8Dot`].
 pub trait DotKernel: Sized {
@@ -201,7 +206,6 @@ pub(super) struct Plain;
 const PLAIN: usize = 8;
 
 impl Int8Dot for Plain {
-    type Floats = super::Portable;
     type Left = [[u8; 4]; PLAIN];
     type Right = [[i8; 4]; PLAIN];
     const ROWS: usize = 2;
@@ -210,6 +214,14 @@ impl Int8Dot for Plain {
     unsafe fn left(source: *const u8) -> [[u8; 4]; PLAIN] {
         // SAFETY: the caller guarantees the bytes.
         [unsafe { source.cast::<[u8; 4]>().read() }; PLAIN]
+    }
+
+    #[inline(always)]
+    fn left_of(bits: Bits<Self>) -> [[u8; 4]; PLAIN] {
+        let mut lanes = [0; PLAIN];
+        // SAFETY: there are as many lanes.
+        unsafe { store_sums::<Self::Floats>(bits, lanes.as_mut_ptr()) };
+        lanes.map(i32::to_le_bytes)
     }
 
     #[inline(always)]
@@ -306,7 +318,6 @@ impl Int8Dot for Plain {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::super::x86::{F32x8, F32x16};
     use super::{Bits, Int8Dot};
 
     /// Defines methods that consist of a few instructions.
@@ -329,6 +340,11 @@ mod x86 {
             unsafe fn right($b: *const i8) -> $right {
                 // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe { $right_body }
+            }
+
+            #[inline(always)]
+            fn left_of(bits: Bits<Self>) -> $left {
+                Self::of_bytes(bits)
             }
 
             #[inline(always)]
@@ -428,8 +444,6 @@ mod x86 {
     pub(super) struct Pairs;
 
     impl Int8Dot for Pairs {
-        type Floats = F32x8;
-
         parts! {
             (__m256i, __m256i), (__m256i, __m256i), 4;
             left(source) = Self::of_bytes(_mm256_set1_epi32(source.cast::<i32>().read_unaligned()));
@@ -461,8 +475,6 @@ mod x86 {
     pub(super) struct Vnni256;
 
     impl Int8Dot for Vnni256 {
-        type Floats = F32x8;
-
         parts! {
             __m256i, __m256i, 6;
             left(source) = _mm256_set1_epi32(source.cast::<i32>().read_unaligned());
@@ -484,8 +496,6 @@ mod x86 {
     pub(super) struct Vnni512;
 
     impl Int8Dot for Vnni512 {
-        type Floats = F32x16;
-
         parts! {
             __m512i, __m512i, 12;
             left(source) = _mm512_set1_epi32(source.cast::<i32>().read_unaligned());
@@ -552,6 +562,13 @@ mod x86 {
         }
     }
 
+    impl Vnni512 {
+        #[inline(always)]
+        fn of_bytes(bytes: __m512i) -> __m512i {
+            bytes
+        }
+    }
+
     /// A mask of the first `count` lanes.
     #[inline(always)]
     fn first(count: usize) -> u16 {
@@ -563,7 +580,6 @@ mod x86 {
 mod neon {
     use std::arch::aarch64::*;
 
-    use super::super::neon::F32x4;
     use super::{Bits, Int8Dot};
 
     /// Implementation by products of signed bytes: an unsigned byte is 128 plus the signed byte with its
@@ -572,7 +588,6 @@ mod neon {
     pub(super) struct SignedBytes;
 
     impl Int8Dot for SignedBytes {
-        type Floats = F32x4;
         type Left = int8x16_t;
         type Right = (int8x16_t, uint32x4_t);
         const ROWS: usize = 8;
@@ -584,6 +599,12 @@ mod neon {
                 let bytes = vdupq_n_u32(source.cast::<u32>().read_unaligned() ^ 0x8080_8080);
                 vreinterpretq_s8_u32(bytes)
             }
+        }
+
+        #[inline(always)]
+        fn left_of(bits: uint32x4_t) -> int8x16_t {
+            // SAFETY: these bits are created only if the machine supports the instructions.
+            unsafe { vreinterpretq_s8_u32(veorq_u32(bits, vdupq_n_u32(0x8080_8080))) }
         }
 
         #[inline(always)]

@@ -49,7 +49,7 @@ mod unpack;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
-pub use dots::{Bits, DotIsa, DotKernel, Int8Dot, dispatch_dots, interleaved, load_sums};
+pub use dots::{Bits, DotIsa, DotKernel, Int8Dot, WordDot, dispatch_dots, interleaved, load_sums};
 pub use unpack::{FIELDS_BYTES, Fields, Unpack};
 
 use crate::Isa;

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use coremill_kernels::Activation;
 use coremill_kernels::Numerics;
 use coremill_kernels::matmul::{Epilogue, Matrix, MatrixMut, Order, Residual, Rounding, multiply};
-use coremill_kernels::stored::{QuantizedMatrix, multiply_stored};
+use coremill_kernels::stored::{QuantizedMatrix, multiply_stored, multiply_words};
 use coremill_mil::ops::OpKind;
 use coremill_reference::array::View;
 use coremill_reference::error::Result;
+use coremill_simd::Isa;
 use coremill_tensor::DType;
 
 use super::super::derived::Memoized;
@@ -209,6 +210,8 @@ enum Factor {
     /// Compressed weights for few rows. Memory bandwidth limits such products, so the kernel reads
     /// the compressed form.
     Stored(QuantizedMatrix),
+    /// Stored integers, which are multiplied in 16-bit arithmetic.
+    Words(QuantizedMatrix),
 }
 
 /// Maximum number of rows that are multiplied by compressed weights.
@@ -216,14 +219,22 @@ const FEW_ROWS: usize = 8;
 
 fn factor(work: &Work<'_>, product: &Product) -> Result<Memoized<Factor>> {
     let &Product { rows, inputs, outputs, order, .. } = product;
+    // 16-bit blocks are more precise than half precision, but not than single precision.
+    let is_fast = work.source.numerics == Numerics::Fast && work.machine.isa != Isa::Portable;
+    let words = is_fast && work.graph.dtype(&product.x) == DType::Fp16;
     work.source.derived(work.machine, &[&product.weights], move |source, machine, known| {
         let weights = &known[0];
-        if rows <= FEW_ROWS
+        if (words || rows <= FEW_ROWS)
             && order == Order::OutputsFirst
             && let Some(stored) = source.weights(weights).and_then(|it| it.stored(outputs))
             && stored.columns() == inputs
         {
-            return Ok(Arc::new(Factor::Stored(stored)));
+            if words && stored.has_words() {
+                return Ok(Arc::new(Factor::Words(stored)));
+            }
+            if rows <= FEW_ROWS {
+                return Ok(Arc::new(Factor::Stored(stored)));
+            }
         }
         let matrix = source.matrix(machine, weights, inputs, outputs, order)?;
         Ok(Arc::new(Factor::Matrix(matrix)))
@@ -291,6 +302,9 @@ impl Kernel for Linear {
             }
             Factor::Stored(weights) => {
                 multiply_stored(pool, isa, self.rows, left, weights, output, &epilogue);
+            }
+            Factor::Words(weights) => {
+                multiply_words(pool, isa, self.rows, left, weights, output, &epilogue);
             }
         }
         Ok(())
