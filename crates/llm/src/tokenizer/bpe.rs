@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::joins::Joins;
 use super::unigram::Scores;
 use super::wordpiece::WordPieces;
 use crate::error::{Result, fail};
@@ -22,6 +23,8 @@ pub(super) struct Bpe {
     pub(super) whole_pieces: bool,
     /// Tokens of single bytes, for characters that the vocabulary lacks; `None` if it has no such token.
     pub(super) bytes: Option<Box<[u32; 256]>>,
+    /// Neighbors in tokens, once a text was merged.
+    joins: OnceLock<Joins>,
 }
 
 /// Which pairs are merged first.
@@ -104,6 +107,12 @@ impl Bpe {
             }
             return Ok(());
         }
+        let joins = self.joins.get_or_init(|| Joins::new(self.tokens.iter().map(|token| &**token)));
+        joins.divide(piece).try_for_each(|part| self.encode_part(part, ids))
+    }
+
+    /// Appends the tokens of a part of a piece.
+    fn encode_part(&self, piece: &str, ids: &mut Vec<u32>) -> Result<()> {
         let mut symbols = self.symbols(piece)?;
         self.merge(piece, &mut symbols);
         let mut at = if symbols.is_empty() { NONE } else { 0 };

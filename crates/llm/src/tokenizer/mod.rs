@@ -10,6 +10,7 @@ mod bytes;
 mod charsmap;
 mod forms;
 mod gguf;
+mod joins;
 mod json;
 mod pattern;
 mod sentencepiece;
