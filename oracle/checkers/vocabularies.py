@@ -3,7 +3,8 @@
     python -m oracle.checkers.vocabularies                # all, which downloads about 300 MB with npm
     python -m oracle.checkers.vocabularies qwen3 gemma3   # some
 
-Texts are 2 MB in many scripts and 100,000 random strings. Downloads stay in `target/vocabularies`. `COREMILL_TOKENS` is the program of
+Texts are 2 MB in many scripts and 100,000 random strings. Without names, the chat templates in the sources of llama-cpp-python, of
+seventy models, are compared as well. Downloads stay in `target/vocabularies`. `COREMILL_TOKENS` is the program of
 the example `tokens`, by default that of `cargo build --release --example tokens`.
 """
 
@@ -18,7 +19,8 @@ import tarfile
 import time
 import unicodedata
 
-from tokenizers import Tokenizer, normalizers
+import jinja2
+from tokenizers import Tokenizer, models, normalizers
 
 from oracle.support.cargo import ROOT, TARGET
 
@@ -194,6 +196,12 @@ def check_templates(program: str, folder: pathlib.Path) -> tuple[int, list[str]]
     judge = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **settings)
     if isinstance(template, list):
         template = next(it["template"] for it in template if it["name"] == "default")
+    failures, count = compare_template(program, folder, judge, template)
+    return count, failures
+
+
+def compare_template(program: str, folder: pathlib.Path, judge: object, template: str) -> tuple[list[str], int]:
+    """Descriptions of conversations that are rendered differently, and the number of those that transformers renders."""
     failures, count = [], 0
     for case in CONVERSATIONS:
         arguments = {key: value for key, value in case.items() if key != "messages"}
@@ -205,17 +213,78 @@ def check_templates(program: str, folder: pathlib.Path) -> tuple[int, list[str]]
             found = run(program, folder, "--chat", cases=[case])[0]
         except RuntimeError as error:
             found = error
-        if isinstance(expected, Exception) and isinstance(found, RuntimeError):
+        if isinstance(expected, Exception):
+            # Templates refuse conversations with this error. Others come from misuse of a value, such as a missing list of tools.
+            if type(expected) is jinja2.TemplateError and not isinstance(found, RuntimeError):
+                failures.append(f"template: {found!r}, expected {expected!r}")
             continue
         count += 1
         if found != expected:
             failures.append(f"template: {found!r}, expected {expected!r}")
-    return count, failures
+    return failures, count
+
+
+SOURCES = "llama-cpp-python==0.3.36"
+
+
+def templates_folder() -> pathlib.Path:
+    """The folder of the templates in the sources of llama-cpp-python, downloaded if necessary."""
+    folder = FOLDER / "templates"
+    if not folder.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "--dest",
+            FOLDER,
+            SOURCES,
+        ]
+        subprocess.run(command, check=True)
+        archive = next(FOLDER.glob("llama_cpp_python-*.tar.gz"))
+        with tarfile.open(archive) as files:
+            found = {
+                pathlib.PurePath(member.name).name: files.extractfile(member).read()
+                for member in files
+                if member.name.endswith(".jinja") and "/models/templates/" in member.name
+            }
+        folder.mkdir()
+        for name, template in found.items():
+            (folder / name).write_bytes(template)
+        archive.unlink()
+    return folder
+
+
+def check_template_sources(program: str) -> int:
+    """Prints which templates render differently from transformers, and returns their number."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    judge = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **tokens)
+    wrong = equal = 0
+    folder = FOLDER / "template"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
+    for path in sorted(templates_folder().glob("*.jinja")):
+        template = path.read_text(encoding="utf-8")
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+        failures, count = compare_template(program, folder, judge, template)
+        wrong += bool(failures)
+        equal += count > 0 and not failures
+        for failure in failures:
+            print(f"    {path.stem}: {failure}")
+    print(f"{equal} templates render at least one conversation, and all of them like transformers; {wrong} do not")
+    return wrong
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--bytes", type=int, default=1 << 20, help="size of each of the two long texts")
     parser.add_argument("--strings", type=int, default=100_000, help="number of random strings")
     arguments = parser.parse_args()
@@ -238,6 +307,8 @@ def main() -> int:
         )
         for failure in (failures[:5] + others)[:8]:
             print(f"    {failure}")
+    if not arguments.names:
+        wrong += check_template_sources(program)
     return wrong
 
 

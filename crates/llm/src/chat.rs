@@ -1,5 +1,6 @@
 //! Chat templates: messages to the text that a model was trained on.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use minijinja::{Environment, ErrorKind as TemplateErrorKind};
 use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Result, fail};
+use crate::python_text;
 use crate::source::{read_json, read_text};
 
 /// Steps that a template may take.
@@ -140,7 +142,8 @@ impl ChatTemplate {
             Error::new(ErrorKind::Format, message).with_source(error)
         };
         let mut environment = environment();
-        environment.add_template(NAME, &self.source).map_err(failed)?;
+        let source = without_generation(&self.source);
+        environment.add_template(NAME, &source).map_err(failed)?;
         let mut all = json!({ "add_generation_prompt": prompts });
         for (name, token) in &self.tokens {
             all[*name] = json!(token);
@@ -151,6 +154,32 @@ impl ChatTemplate {
         let template = environment.get_template(NAME).map_err(failed)?;
         template.render(Rendered::from_serialize(&all)).map_err(failed)
     }
+}
+
+/// A template without transformers' statement `generation`, which marks what the assistant wrote and changes no text: its block
+/// always applies.
+fn without_generation(source: &str) -> Cow<'_, str> {
+    if !source.contains("generation") {
+        return Cow::Borrowed(source);
+    }
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, after)) = rest.split_once("{%") {
+        text.push_str(before);
+        text.push_str("{%");
+        rest = after;
+        let Some((statement, _)) = after.split_once("%}") else { break };
+        let name = statement.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        let replacement = match name {
+            "generation" => "if true",
+            "endgeneration" => "endif",
+            _ => continue,
+        };
+        text.push_str(&statement.replacen(name, replacement, 1));
+        rest = &after[statement.len()..];
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
 }
 
 /// The message of a template's author, or the reason of a failure.
@@ -181,6 +210,7 @@ fn environment() -> Environment<'static> {
         format_time(&format, now)
     });
     environment.add_filter("tojson", to_json);
+    environment.set_formatter(python_text::write);
     environment
 }
 
@@ -196,7 +226,7 @@ fn to_json(value: Rendered, options: Kwargs) -> std::result::Result<Rendered, mi
     })?;
     let mut text = String::new();
     write_json(&json, indent.map(|indent| indent.min(16)), 0, &mut text);
-    Ok(Rendered::from_safe_string(text))
+    Ok(Rendered::from(text))
 }
 
 fn write_json(value: &Value, indent: Option<usize>, depth: usize, text: &mut String) {
@@ -317,6 +347,30 @@ mod tests {
         let text = template.and_then(|it| it.render_with(&variables, false)).expect("sound");
         let expected = "{\"b\": [1, \"\u{e9}<\"], \"a\": null}|{\n  \"b\": [\n    1,\n    \"\u{e9}<\"\n  ],\n  \"a\": null\n}";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn values_are_written_as_python_does() {
+        let rendered = |source: &str| {
+            let variables = json!({ "a": { "b": [true, null, 1.5, "it's", "\"'\n\u{7}"] } });
+            let template = ChatTemplate::new(source, "", "");
+            template.and_then(|it| it.render_with(&variables, false)).expect("sound")
+        };
+        let expected = "{'b': [True, None, 1.5, \"it's\", '\"\\'\\n\\x07']}";
+        assert_eq!(rendered("{{ a }}"), expected);
+        assert_eq!(rendered("{{ true }} {{ none }} {{ 'x' }} {{ absent }}"), "True None x ");
+        assert_eq!(rendered("{{ 'a<' | tojson | e }}"), "&quot;a&lt;&quot;");
+        // Lists within lists.
+        let nested = "{% set x = namespace(a=[]) %}{% for i in range(999) %}{% set x.a = [x.a] %}{% endfor %}{{ x.a }}";
+        assert_eq!(rendered(nested), format!("{}...{}", "[".repeat(64), "]".repeat(64)));
+    }
+
+    #[test]
+    fn generation_changes_no_text() {
+        let source = "a{% generation %}\nb {%- generation -%} c{% endgeneration %} {%- endgeneration +%} d{% if true %}generation{% endif %}";
+        let template = ChatTemplate::new(source, "", "");
+        let text = template.and_then(|it| it.render(&[], false)).expect("sound");
+        assert_eq!(text, "ab".to_owned() + "c d" + "generation");
     }
 
     #[test]

@@ -55,6 +55,7 @@ mod mixers;
 mod model;
 mod names;
 mod packed;
+mod python_text;
 mod readers;
 mod sample;
 mod save;
