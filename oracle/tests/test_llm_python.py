@@ -127,6 +127,11 @@ def test_kinds_of_models_are_told_apart(tmp_path: Path) -> None:
     assert raised.value.hint == "`llm.load` loads models that generate text"
     with pytest.raises(coremill.Error, match="`layout` is `executorch`"):
         llm.convert(bert, tmp_path / "other", layout="executorch")
+    with pytest.raises(coremill.Error, match="`verify` compares predictions of a text, which embedding models do not make"):
+        llm.convert(bert, tmp_path / "other", verify=TEXT)
+    with pytest.raises(coremill.Error, match="`verify` needs a text of at least 2 tokens, got"):
+        llm.convert(TINY, tmp_path / "other", context=CONTEXT, prefill=8, verify="")
+    assert not (tmp_path / "other").exists()
     with pytest.raises(coremill.Error, match="no such file"):
         llm.load_embedder(tmp_path / "absent")
     with pytest.raises(coremill.Error, match="token 99"):

@@ -340,6 +340,9 @@ def test_python_names_what_is_wrong(folder, tmp_path):
         llm.load_speech(tmp_path / "absent")
     with pytest.raises(package.Error, match="`layout` is `executorch`, which speech models do not have"):
         llm.convert(folder, tmp_path / "other", layout="executorch")
+    with pytest.raises(package.Error, match="`verify` compares predictions of a text, which speech models do not make"):
+        llm.convert(folder, tmp_path / "other", verify="a text")
+    assert not (tmp_path / "other").exists()
     with pytest.raises(package.Error, match="has an encoder and a decoder"):
         llm.convert(folder, tmp_path / "model.mlpackage")
     loaded = llm.load_speech(tmp_path / "converted")

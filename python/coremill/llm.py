@@ -372,7 +372,14 @@ def convert(
         FormatError: a file is invalid.
         VerificationError: the model was written, and its predictions are too far from the source's.
     """
-    options = {"context": context, "prefill": prefill, "weights": weights, "layout": layout, "padded": padded}
+    options = {
+        "context": context,
+        "prefill": prefill,
+        "weights": weights,
+        "layout": layout,
+        "padded": padded,
+        "verify": verify,
+    }
     paths = [Path(path) for path in _native.llm_convert(model, output, json.dumps(options))]
     if verify is not None:
         is_one = os.fspath(output).endswith((".mlpackage", ".mlmodelc", ".pte"))

@@ -29,6 +29,8 @@ struct ConvertOptions {
     weights: String,
     layout: Option<String>,
     padded: bool,
+    /// The text on which the written model will be compared with its source.
+    verify: Option<String>,
 }
 
 /// Converts a model and writes it. Returns the paths of the files.
@@ -55,6 +57,9 @@ pub(crate) fn llm_convert(
         let destination = Destination::of(&output.0, layout)?;
         let weights = options.weights.parse()?;
         let model = llm::LanguageModel::open(&model.0)?;
+        if let Some(text) = &options.verify {
+            check_text(&model, text)?;
+        }
         let most = model.config().max_context.min(USUAL_CONTEXT);
         let context = options.context.unwrap_or(most);
         let prefill = options.prefill.min(context);
@@ -77,11 +82,27 @@ fn without_unsupported(companions: llm::Result<Companions>) -> llm::Result<Compa
     }
 }
 
-/// Refuses a layout for models of a kind that have only one.
-fn refuse_layout(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
-    let Some(layout) = &options.layout else { return Ok(()) };
-    let message = format!("`layout` is `{layout}`, which {kind} models do not have");
-    Err(Failure::Run { message, hint: Some("leave `layout` out".to_owned()) })
+/// Refuses a text that is too short to compare predictions of.
+fn check_text(model: &llm::LanguageModel, text: &str) -> Result<(), Failure> {
+    let count = model.tokenizer()?.encode(text, true)?.len();
+    if count >= 2 {
+        return Ok(());
+    }
+    let message = format!("`verify` needs a text of at least 2 tokens, got {count}");
+    Err(Failure::Run { message, hint: None })
+}
+
+/// Refuses options that models of a kind do not have.
+fn refuse_options(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
+    let message = if let Some(layout) = &options.layout {
+        format!("`layout` is `{layout}`, which {kind} models do not have")
+    } else if options.verify.is_some() {
+        format!("`verify` compares predictions of a text, which {kind} models do not make")
+    } else {
+        return Ok(());
+    };
+    let name = if options.layout.is_some() { "layout" } else { "verify" };
+    Err(Failure::Run { message, hint: Some(format!("leave `{name}` out")) })
 }
 
 /// Converts an embedding model and writes it.
@@ -91,7 +112,7 @@ fn convert_embedding_model(
     options: &ConvertOptions,
     stage: &work::Stage,
 ) -> Result<Vec<String>, Failure> {
-    refuse_layout(options, "embedding")?;
+    refuse_options(options, "embedding")?;
     let destination = Destination::of(output, None)?;
     let model = EmbeddingModel::open(model)?;
     let most = options.context.unwrap_or(model.config().max_context);
@@ -110,7 +131,7 @@ fn convert_speech_model(
     options: &ConvertOptions,
     stage: &work::Stage,
 ) -> Result<Vec<String>, Failure> {
-    refuse_layout(options, "speech")?;
+    refuse_options(options, "speech")?;
     let mut build = SpeechOptions::default().weights(options.weights.parse()?);
     build.context = options.context;
     let model = llm::SpeechModel::open(model)?;
