@@ -144,7 +144,8 @@ impl ChatTemplate {
         let mut environment = environment();
         let source = without_generation(&self.source);
         environment.add_template(NAME, &source).map_err(failed)?;
-        let mut all = json!({ "add_generation_prompt": prompts });
+        // transformers always sets these.
+        let mut all = json!({ "tools": null, "documents": null, "add_generation_prompt": prompts });
         for (name, token) in &self.tokens {
             all[*name] = json!(token);
         }
@@ -210,6 +211,7 @@ fn environment() -> Environment<'static> {
         format_time(&format, now)
     });
     environment.add_filter("tojson", to_json);
+    environment.add_filter("string", python_text::text);
     environment.set_formatter(python_text::write);
     environment
 }
@@ -359,6 +361,8 @@ mod tests {
         let expected = "{'b': [True, None, 1.5, \"it's\", '\"\\'\\n\\x07']}";
         assert_eq!(rendered("{{ a }}"), expected);
         assert_eq!(rendered("{{ true }} {{ none }} {{ 'x' }} {{ absent }}"), "True None x ");
+        assert_eq!(rendered("{{ a.b | string | length }} {{ 'x' | string }}"), "38 x");
+        assert_eq!(rendered("{{ tools is none }}{{ documents is none }}"), "TrueTrue");
         assert_eq!(rendered("{{ 'a<' | tojson | e }}"), "&quot;a&lt;&quot;");
         // Lists within lists.
         let nested = "{% set x = namespace(a=[]) %}{% for i in range(999) %}{% set x.a = [x.a] %}{% endfor %}{{ x.a }}";

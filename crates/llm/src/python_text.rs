@@ -6,6 +6,18 @@ use minijinja::{Error, Output, State, escape_formatter};
 /// Depth of lists and dictionaries at which their contents are left out.
 const MAX_DEPTH: usize = 64;
 
+/// The text of a value.
+pub(crate) fn text(value: &Value) -> String {
+    match value.kind() {
+        ValueKind::Bool | ValueKind::None | ValueKind::Seq | ValueKind::Map => {
+            let mut text = String::new();
+            write_literal(value, 0, &mut text);
+            text
+        }
+        _ => value.to_string(),
+    }
+}
+
 /// Writes the value of an expression.
 pub(crate) fn write(
     output: &mut Output<'_>,
@@ -14,9 +26,7 @@ pub(crate) fn write(
 ) -> Result<(), Error> {
     match value.kind() {
         ValueKind::Bool | ValueKind::None | ValueKind::Seq | ValueKind::Map => {
-            let mut text = String::new();
-            write_literal(value, 0, &mut text);
-            output.write_str(&text).map_err(Error::from)
+            output.write_str(&text(value)).map_err(Error::from)
         }
         _ => escape_formatter(output, state, value),
     }
