@@ -173,6 +173,10 @@ def cumulative() -> Iterator[Case]:
         yield case("aten.diff.default", real(*shape), 2, axis)
     yield case("aten.diff.default", whole(3, 5), 1, -1, whole(3, 1))
     yield case("aten.trapezoid.dx", real(3, 5), dx=0.5)
+    yield case("aten.cumulative_trapezoid.dx", real(3, 5), dx=0.5)
+    yield case("aten.cumulative_trapezoid.dx", real(4, 5, 2), dim=1)
+    yield case("aten.cumulative_trapezoid.x", real(3, 5), real(5))
+    yield case("aten.cumulative_trapezoid.x", real(4, 3), real(4, 3), dim=0)
     yield case("aten.histc.default", positive(20, low=0, high=4), 4, 0, 4)
     yield case(
         "aten.bincount.default", whole(12, low=0, high=4), None, 6, settings={"impossible": {"*": "not known before"}}

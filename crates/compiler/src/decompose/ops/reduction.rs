@@ -32,6 +32,7 @@ pub(crate) const ROWS: &[Row] = &[
         &["aten.trapezoid.dx", "aten.trapz.dx"],
     ),
     by(trapezoid_x, &["aten.trapezoid.x", "aten.trapz.x"]),
+    by(cumulative_trapezoid, &["aten.cumulative_trapezoid"]),
     by(cosine_similarity, &["aten.cosine_similarity"]),
     // Distance of every row of one matrix to every row of the other.
     formula(
@@ -334,14 +335,30 @@ fn running_extreme(call: &mut Call<'_>) -> Results {
 }
 
 fn trapezoid_x(call: &mut Call<'_>) -> Results {
-    let (y, x) = (call.typed("y")?, call.typed("x")?);
+    let y = call.typed("y")?;
     let at = call.dimension("dim", y.rank())?;
-    let x_at = if x.rank() == 1 { 0 } else { at };
-    let mut steps = calc!(call, "tail(x, x_at) - head(x, x_at)", x, x_at)?;
-    if x.rank() == 1 && y.rank() > 1 {
-        steps = call.along(&steps, at, y.rank())?;
-    }
+    let steps = distances(call, y.rank(), at)?;
     one(calc!(call, "sum((head(y, at) + tail(y, at)) * steps, at) * 0.5", y, at, steps)?)
+}
+
+/// The distances between the samples `x` along a dimension.
+fn distances(call: &mut Call<'_>, rank: usize, at: usize) -> TensorResult {
+    let x = call.typed("x")?;
+    let x_at = if x.rank() == 1 { 0 } else { at };
+    let steps = calc!(call, "tail(x, x_at) - head(x, x_at)", x, x_at)?;
+    if x.rank() == 1 && rank > 1 { call.along(&steps, at, rank) } else { Ok(steps) }
+}
+
+fn cumulative_trapezoid(call: &mut Call<'_>) -> Results {
+    let y = call.typed("y")?;
+    let at = call.dimension("dim", y.rank())?;
+    let areas = if call.has("x") {
+        let steps = distances(call, y.rank(), at)?;
+        calc!(call, "(head(y, at) + tail(y, at)) * steps * 0.5", y, at, steps)?
+    } else {
+        calc!(call, "(head(y, at) + tail(y, at)) * (dx / 2.0)", y, at)?
+    };
+    one(call.like(&areas, "aten.cumsum.default", given!(self = areas, dim = at))?)
 }
 
 fn cosine_similarity(call: &mut Call<'_>) -> Results {
