@@ -216,6 +216,19 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Prefetches a cache line to the second level, which can wait for more lines at once than the first. Any address is allowed.
+#[inline(always)]
+pub fn prefetch_far(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: prefetching does not access memory, whatever the address is.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 /// Transposes a square of vectors in the first `LANES` elements: lane `i` of vector `j` becomes lane `j` of
 /// vector `i`.
 #[inline(always)]

@@ -16,7 +16,7 @@ use crate::scratch::with_scratch;
 use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{
-    Bits, DotIsa, DotKernel, Int8Dot, MAX_LANES, Vector, dispatch_dots, prefetch,
+    Bits, DotIsa, DotKernel, Int8Dot, MAX_LANES, Vector, dispatch_dots, prefetch_far,
 };
 
 /// Maximum number of block parameters of a task.
@@ -200,7 +200,7 @@ impl Work<'_> {
                 // SAFETY: both rows have the bytes of whole steps, and there are factors for all lanes.
                 unsafe {
                     let source = data.add(starts[n] + at * step_bytes);
-                    prefetch(source.wrapping_add(DISTANCE));
+                    prefetch_far(source.wrapping_add(DISTANCE));
                     let scale = D::spread(factors.add(n * factors_length + at * lanes / 4));
                     sums[n] = step::<D, C>(codes, source, left, scale, sums[n]);
                 }
