@@ -134,7 +134,7 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
         "outputs": [p.TensorType(name="scores")],
     }),
     "array shapes": (Network(), (1, 3, 32, 24), lambda p: {
-        "inputs": [p.TensorType(name="x", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)], default=(1, 3, 32, 24)))],
+        "inputs": [p.TensorType(name="x", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)], default=(1, 3, 64, 48)))],
         "outputs": [p.TensorType(name="scores")],
     }),
 }

@@ -233,7 +233,7 @@ def _example(one: Any) -> Any:
     name = "fp32" if one.dtype is None else dtype_name(one.dtype)
     if type(one.shape).__name__ == "EnumeratedShapes":
         # torch takes a dimension of one for fixed.
-        shapes = [shape.default for shape in one.shape.shapes]
+        shapes = [one.shape.default, *(shape.default for shape in one.shape.shapes)]
         sizes = list(max(shapes, key=lambda shape: sum(size > 1 for size in shape)))
     else:
         sizes = [_example_size(size) for size in one.shape.shape]
