@@ -119,7 +119,7 @@ fn embedding_models_are_served_as_folders_and_packages() {
             assert_eq!(output.status.code(), Some(1));
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(errors.contains("embedding model"), "{errors}");
-            let hint = "hint: `coremill embed` computes the embeddings of texts";
+            let hint = "hint: compute the embeddings of texts with it: `coremill embed";
             assert!(errors.contains(hint), "{errors}");
         }
     }
