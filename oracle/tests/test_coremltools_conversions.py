@@ -197,6 +197,61 @@ def test_options_of_passes_are_checked() -> None:
         pipeline.set_options("common::const_elimination", {}, override=False)
 
 
+@pytest.mark.parametrize("name", ["DEFAULT", "DEFAULT_PRUNING", "DEFAULT_PALETTIZATION"])
+def test_pipelines_compress_weights(name: str) -> None:
+    """Zeros and repeated values are stored as by coremltools, and the results are exact."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).eval()
+    with torch.no_grad():
+        module[0].weight.copy_(torch.where(torch.rand(64, 64) < 0.8, 0.0, module[0].weight))
+        # 11 values: coremltools rejects its own tables of 8 elements.
+        module[1].weight.copy_((module[1].weight * 40).round() / 8)
+    x = torch.rand(1, 64)
+    traced = torch.jit.trace(module, x)
+    kinds = []
+    for package in (ct, coremltools):
+        model = package.convert(
+            traced,
+            inputs=[package.TensorType(name="x", shape=(1, 64))],
+            pass_pipeline=getattr(package.PassPipeline, name),
+            minimum_deployment_target=package.target.iOS16,
+            compute_precision=package.precision.FLOAT32,
+            convert_to="mlprogram",
+            skip_model_load=package is coremltools,
+        )
+        function = model.get_spec().mlProgram.functions["main"]
+        types = [op.type for op in function.block_specializations[function.opset].operations]
+        kinds.append(sorted(kind for kind in types if kind.startswith("constexpr")))
+        if package is ct:
+            (result,) = model.predict({"x": x.numpy()}).values()
+            assert numpy.abs(result - module(x).detach().numpy()).max() < 1e-5
+    assert kinds[0] == kinds[1]
+    assert bool(kinds[0]) is (name != "DEFAULT")
+
+
+def test_trained_quantization_of_traced_modules() -> None:
+    """Scales and zero points that modules of `coremltools.optimize.torch` hold, and their weights in integers."""
+    from coremltools.optimize.torch.quantization import LinearQuantizer
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.Conv2d(8, 8, 3), torch.nn.Linear(14, 12))
+    x = torch.rand(1, 3, 16, 16)
+    quantizer = LinearQuantizer(module)
+    prepared = quantizer.prepare(example_inputs=(x,), inplace=True)
+    prepared(x)
+    quantizer.step()
+    final = quantizer.finalize(inplace=True).eval()
+    model = ct.convert(
+        torch.jit.trace(final, x),
+        inputs=[ct.TensorType(name="x", shape=x.shape)],
+        minimum_deployment_target=ct.target.iOS17,
+        compute_precision=ct.precision.FLOAT32,
+    )
+    (result,) = model.predict({"x": x.numpy()}).values()
+    expected = final(x).detach().numpy()
+    assert numpy.abs(result - expected).max() < 1e-4 * numpy.abs(expected).max()
+
+
 def test_gray_images_of_bytes() -> None:
     """Floats and bytes give equal results; the option needs iOS 17, as in coremltools."""
     from PIL import Image

@@ -76,11 +76,21 @@ class _Pipelines(type):
 
     @property
     def DEFAULT_PALETTIZATION(cls) -> PassPipeline:
-        return cls(pipeline_name="default_palettization")
+        from .optimize.coreml import OpPalettizerConfig, OptimizationConfig
+
+        made = cls(pipeline_name="default_palettization")
+        config = OptimizationConfig(global_config=OpPalettizerConfig(mode="unique"))
+        made.set_options("compression::palettize_weights", {"config": config})
+        return made
 
     @property
     def DEFAULT_PRUNING(cls) -> PassPipeline:
-        return cls(pipeline_name="default_pruning")
+        from .optimize.coreml import OpThresholdPrunerConfig, OptimizationConfig
+
+        made = cls(pipeline_name="default_sparsification")
+        config = OptimizationConfig(global_config=OpThresholdPrunerConfig(threshold=1e-12))
+        made.set_options("compression::prune_weights", {"config": config})
+        return made
 
     @property
     def CLEANUP(cls) -> PassPipeline:

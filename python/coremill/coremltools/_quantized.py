@@ -22,7 +22,7 @@ def without_quantized_tensors(graph: Any, parameters: dict) -> list:
     replaces the quantized tensors that quantized layers use.
     """
     for node in [node for node in graph.nodes() if node.kind() in _QUANTIZE]:
-        _replace(node.output(), lambda node=node: _computed(graph, node))
+        _replace(node.output(), lambda node=node: _computed(graph, node, parameters))
     replaced = []
     for node in [node for node in graph.nodes() if node.kind() == "prim::GetAttr"]:
         name = _name(node)
@@ -66,22 +66,34 @@ def _replace(value: Any, dequantized: Any) -> bool:
     return True
 
 
-def _computed(graph: Any, node: Any) -> Any:
-    """The dequantized result of a quantization; `None` unless its parameters are constants."""
+def _computed(graph: Any, node: Any, tensors: dict) -> Any:
+    """The dequantized result of a quantization; `None` unless its parameters are constants or tensors of the module."""
     import torch
 
     x, *parameters = node.inputs()
-    values = [parameter.toIValue() for parameter in parameters]
+    values = [_known(parameter, tensors) for parameter in parameters]
     if any(value is None for value in values):
         return None
     scale, zero_point, *axis, dtype = values
     dtype = _storage(dtype)
+    weight = _known(x, tensors)
+    stored = {torch.uint8: torch.quint8, torch.int8: torch.qint8}.get(dtype)
+    if stored is not None and isinstance(weight, torch.Tensor):
+        quantize = torch.quantize_per_channel if axis else torch.quantize_per_tensor
+        return _stored(graph, node, quantize(weight.detach(), scale, zero_point, *axis, stored))
     place = _place(scale, zero_point, axis[0] if axis else None)
     kind = "channel" if axis else "tensor"
     code = {torch.uint8: 0, torch.int8: 1}[dtype]
     limits = torch.iinfo(dtype)
     quantized = _call(graph, node, f"quantize_per_{kind}", x, [*place, limits.min, limits.max, code])
     return _call(graph, node, f"dequantize_per_{kind}", quantized, [*place, limits.min, limits.max, code, None])
+
+
+def _known(value: Any, tensors: dict) -> Any:
+    """The value of a constant or of a tensor of the module; `None` for any other."""
+    if value.node().kind() == "prim::GetAttr":
+        return tensors.get(_name(value.node()))
+    return value.toIValue()
 
 
 def _stored(graph: Any, node: Any, value: Any) -> Any:

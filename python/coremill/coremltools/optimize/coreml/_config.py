@@ -60,7 +60,7 @@ class OpLinearQuantizerConfig(_OpConfig):
         """`mode` is `linear` or `linear_symmetric`; `block_size` is for `granularity="per_block"`."""
         self.mode = str(mode).upper()
         if self.mode not in ("LINEAR", "LINEAR_SYMMETRIC"):
-            raise ValueError(f"Only mode linear or linear_symmetric supported for weight quantization. Got mode: {mode}")
+            raise ValueError(f"Only mode linear or linear_symmetric supported for weight affine quantization. Got mode: {mode}")
         self.dtype = _integer_name(dtype)
         if self.dtype not in ("int8", "uint8", "int4", "uint4"):
             raise ValueError(f"Should be int4/8 or uint4/8, but got {dtype}")
@@ -147,7 +147,7 @@ class OpPalettizerConfig(_OpConfig):
         if nbits is not None and self.mode in ("UNIQUE", "CUSTOM"):
             raise ValueError(f"nbits must be None for modes unique and custom, got {nbits}")
         if nbits is not None and nbits not in (1, 2, 3, 4, 6, 8):
-            raise ValueError(f"Invalid value of nbits ({nbits}) for palettization. Supported nbits are {{1, 2, 3, 4, 6, 8}}")
+            raise ValueError(f"Invalid value of \"nbits\" ({nbits}) for palettization. Supported nbits are {{1, 2, 3, 4, 6, 8}}")
         self.nbits = nbits
         self.granularity = _granularity(granularity, ("per_tensor", "per_grouped_channel"))
         self.group_size = group_size
