@@ -143,10 +143,13 @@ def _their(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(_their, value))
     if isinstance(value, ours.PassPipeline):
-        made = _THEIR_PIPELINE()
+        preset = {"default_palettization": "DEFAULT_PALETTIZATION", "default_sparsification": "DEFAULT_PRUNING"}.get(value._pipeline_name)
+        made = getattr(_THEIR_PIPELINE, preset) if preset else _THEIR_PIPELINE()
         made.remove_passes(value._removed)
         for name, options in value._options.items():
-            made.set_options(name, options)
+            # The presets have configurations of their own.
+            if not (preset and name.startswith("compression::")):
+                made.set_options(name, options)
         return made
     if isinstance(value, ours.StateType):
         return _THEIR_TYPES["StateType"](wrapped_type=_their(value.wrapped_type), name=value.name)
