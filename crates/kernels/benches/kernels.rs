@@ -192,11 +192,7 @@ fn stored(pools: &[Pool], isa: Isa, filter: &str) {
             continue;
         }
         let mut bytes = 0;
-        let weights: Vec<QuantizedMatrix> = DECODER
-            .iter()
-            .flat_map(|&size| std::iter::repeat_n(size, size.2))
-            .map(|(outputs, inputs, _)| format(name, outputs, inputs, &mut bytes))
-            .collect();
+        let weights = decoder_weights(name, &mut bytes);
         let left = elements(2816);
         let mut output = vec![0.0; 4096];
         let mut times = vec![];
@@ -242,11 +238,7 @@ fn words(pools: &[Pool], isa: Isa, filter: &str) {
                 continue;
             }
             let mut bytes = 0;
-            let weights: Vec<QuantizedMatrix> = DECODER
-                .iter()
-                .flat_map(|&size| std::iter::repeat_n(size, size.2))
-                .map(|(outputs, inputs, _)| format(name, outputs, inputs, &mut bytes))
-                .collect();
+            let weights = decoder_weights(name, &mut bytes);
             let count: usize = weights.iter().map(|it| it.rows() * it.columns()).sum();
             let left = elements(rows * 2816);
             let mut output = vec![0.0; rows * 4096];
@@ -273,6 +265,12 @@ fn words(pools: &[Pool], isa: Isa, filter: &str) {
             println!("{line}{:20.1}", (rows * 256 * 2048) as f64 / cached / 1e9);
         }
     }
+}
+
+/// Random weights of the decoder in a format; adds their bytes to `total`.
+fn decoder_weights(name: &str, total: &mut usize) -> Vec<QuantizedMatrix> {
+    let sizes = DECODER.iter().flat_map(|&size| std::iter::repeat_n(size, size.2));
+    sizes.map(|(outputs, inputs, _)| format(name, outputs, inputs, total)).collect()
 }
 
 /// Random weights in a format; adds their bytes to `total`.

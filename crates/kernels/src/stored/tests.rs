@@ -399,7 +399,7 @@ fn integers_as_words() {
     assert_eq!(failed, Vec::<String>::new(), "all have words");
 }
 
-/// The error of 16-bit arithmetic is small compared with that of half precision.
+/// 16-bit arithmetic has much smaller errors than half precision.
 #[test]
 fn words_are_finer_than_halves() {
     let (pool, inputs, rows) = (Pool::new(1), 2048, 8);

@@ -7,23 +7,20 @@ use std::ops::Range;
 use super::super::dot::{DISTANCE, TASK_WORK, TOGETHER};
 use super::super::format::QuantizedMatrix;
 use super::super::numbers::{Numbers, RowNumbers};
-use super::BLOCK;
 use super::codes::{Codes, Form, UseCodes};
 use super::left::{Layout, Left, Order};
+use super::{BLOCK, MAX_STEP, step_of};
 use crate::Pool;
 use crate::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
 use crate::scratch::with_scratch;
 use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{
-    Bits, DotIsa, DotKernel, Int8Dot, MAX_LANES, Vector, dispatch_dots, prefetch_far,
+    Bits, DotIsa, DotKernel, Int8Dot, Vector, dispatch_dots, prefetch_far,
 };
 
 /// Maximum number of block parameters of a task.
 const TASK_NUMBERS: usize = 1 << 13;
-
-/// Maximum number of bytes that are read at once.
-const MAX_STEP: usize = 4 * MAX_LANES;
 
 #[expect(clippy::too_many_arguments, reason = "the operands of `multiply_words`")]
 pub(super) fn multiply(
@@ -212,16 +209,9 @@ impl Work<'_> {
             for n in 0..N {
                 let start = starts[n] + whole * step_bytes;
                 let mut copy = [0; MAX_STEP];
-                // SAFETY: the bytes are within the data or within the copy, and there are factors for all lanes.
+                let source = step_of(self.data, start, step_bytes, &mut copy).as_ptr();
+                // SAFETY: the source has the bytes of a step, and there are factors for all lanes.
                 unsafe {
-                    let source = match self.data.get(start..start + step_bytes) {
-                        Some(bytes) => bytes.as_ptr(),
-                        None => {
-                            let rest = &self.data[start..];
-                            copy[..rest.len()].copy_from_slice(rest);
-                            copy.as_ptr()
-                        }
-                    };
                     let scale = D::spread(factors.add(n * factors_length + whole * lanes / 4));
                     sums[n] = step::<D, C>(codes, source, left, scale, sums[n]);
                 }

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "vectors are read from slices whose extents are checked")]
 
-use super::BLOCK;
+use super::{BLOCK, FEW};
 use crate::Pool;
 use crate::matmul::Matrix;
 use crate::shared::SharedPointer;
@@ -108,9 +108,10 @@ impl<'a> Left<'a> {
             };
             dispatch(isa, kernel);
         };
-        match rows {
-            0..=4 => (0..rows).for_each(convert),
-            _ => pool.run(rows, convert),
+        if rows <= FEW {
+            (0..rows).for_each(convert);
+        } else {
+            pool.run(rows, convert);
         }
         Left { layout, words, scales, totals, sums }
     }
@@ -227,7 +228,7 @@ fn place_planes<const EACH: usize>(
     lanes: usize,
     bytes: &mut [u8],
 ) {
-    /// The lanes of a block are written in groups, which lie together in every order.
+    /// Number of adjacent lanes of a block, in every order, that are written at once.
     const TOGETHER: usize = 4;
     let vectors = EACH / 4;
     let mut planes = [[0; BLOCK]; 2];

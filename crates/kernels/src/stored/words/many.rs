@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use super::super::format::QuantizedMatrix;
 use super::super::numbers::Numbers;
-use super::BLOCK;
 use super::codes::{Codes, Form, UseCodes};
 use super::left::{Layout, Left, Order};
+use super::{BLOCK, MAX_STEP, step_of};
 use crate::Pool;
 use crate::matmul::{Epilogue, Matrix, MatrixMut, epilogue, unrolled};
 use crate::scratch::with_scratch;
@@ -34,9 +34,6 @@ const MAX_ROWS: usize = 8;
 
 /// Maximum number of vectors in a row of a tile.
 const MAX_VECTORS: usize = 3;
-
-/// Maximum number of bytes that are read at once.
-const MAX_STEP: usize = 4 * MAX_LANES;
 
 /// Rows of the largest tile, and vectors in a row.
 const fn shape(lanes: usize) -> (usize, usize) {
@@ -209,16 +206,9 @@ impl<C: Codes> DotKernel for WithCodes<'_, C> {
                     }
                     let start = (column * row_elements + start) * C::BITS / 8;
                     let mut copy = [0; MAX_STEP];
-                    let source = match data.get(start..start + step_bytes) {
-                        Some(bytes) => bytes.as_ptr(),
-                        None => {
-                            let rest = &data[start..];
-                            copy[..rest.len()].copy_from_slice(rest);
-                            copy.as_ptr()
-                        }
-                    };
-                    // SAFETY: the bytes are within the data or within the copy.
-                    let unpacked = unsafe { codes.words::<D>(source) };
+                    let source = step_of(data, start, step_bytes, &mut copy);
+                    // SAFETY: the source has the bytes of a step.
+                    let unpacked = unsafe { codes.words::<D>(source.as_ptr()) };
                     for (square, words) in squares.iter_mut().zip(unpacked) {
                         square[lane] = D::Floats::from_bits(words);
                     }

@@ -14,12 +14,32 @@ use crate::Pool;
 use crate::matmul::{Epilogue, Matrix, MatrixMut};
 use codes::Form;
 use coremill_simd::Isa;
+use coremill_simd::vector::MAX_LANES;
 
 /// Number of elements of a left row with a common scale.
 const BLOCK: usize = 32;
 
 /// Maximum number of rows for which the weights are read row by row. For more rows, panels of weights are unpacked.
 const FEW: usize = 4;
+
+/// Maximum number of bytes of a step, the integers that are read at once.
+const MAX_STEP: usize = 4 * MAX_LANES;
+
+/// The bytes of a step from `start` on. If the data ends before, they are copied to `copy`, which has zeros after them.
+#[inline(always)]
+fn step_of<'a>(
+    data: &'a [u8],
+    start: usize,
+    size: usize,
+    copy: &'a mut [u8; MAX_STEP],
+) -> &'a [u8] {
+    if let Some(bytes) = data.get(start..start + size) {
+        return bytes;
+    }
+    let rest = &data[start..];
+    copy[..rest.len()].copy_from_slice(rest);
+    &copy[..size]
+}
 
 impl QuantizedMatrix {
     /// Whether [`multiply_words`] supports the weights.
