@@ -157,8 +157,8 @@ impl ChatTemplate {
     }
 }
 
-/// A template without transformers' statement `generation`, which marks what the assistant wrote and changes no text: its block
-/// always applies.
+/// Replaces the statement `generation` of a template by a condition that always applies. transformers marks the assistant's
+/// tokens with it; the text stays the same.
 fn without_generation(source: &str) -> Cow<'_, str> {
     if !source.contains("generation") {
         return Cow::Borrowed(source);

@@ -10,7 +10,7 @@ use crate::source::refuse_ggml;
 use crate::speech::SpeechModel;
 use crate::tokenizer::Tokenizer;
 
-/// What a model computes.
+/// Kind of a model, by its inputs and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelKind {

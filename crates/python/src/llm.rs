@@ -74,7 +74,7 @@ pub(crate) fn llm_convert(
 /// Files next to a model, by name.
 type Companions = Vec<(&'static str, String)>;
 
-/// The files next to a model; none if its tokenizer is not supported.
+/// The files next to a model. The list is empty if its tokenizer is not supported.
 fn without_unsupported(companions: llm::Result<Companions>) -> llm::Result<Companions> {
     match companions {
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Vec::new()),

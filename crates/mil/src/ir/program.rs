@@ -406,7 +406,7 @@ impl Op {
         })
     }
 
-    /// The constants in attributes, then those that are bound directly.
+    /// The constants in attributes, followed by the constants that are bound to inputs.
     pub fn constants(&self) -> impl Iterator<Item = &Constant> {
         self.attributes.iter().map(|(_, constant)| constant).chain(self.literals())
     }

@@ -5,7 +5,7 @@ use super::{Bits, PLAIN, Plain, load_sums, store_sums};
 
 /// Vectors of 32-bit sums, to which products of words are added. A lane of an operand has two words.
 ///
-/// Values are created only inside [`dispatch_dots`](super::dispatch_dots), like those of [`Int8Dot`](super::Int8Dot).
+/// Only [`dispatch_dots`](super::dispatch_dots) creates values of this trait and of [`Int8Dot`](super::Int8Dot).
 pub trait WordDot: Copy {
     type Floats: Vector;
 
