@@ -197,7 +197,7 @@ def test_unsupported_modules_are_refused(tmp_path, coremill_fails):
     modules.append({"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (folder / "modules.json").write_text(json.dumps(modules))
     assert "the module `Dense` of `modules.json` is not supported" in coremill_fails("embed", folder, "-p", "a")
-    assert "is an embedding model, not a model that generates text" in coremill_fails("generate", folder, "-p", "a")
+    assert "is a family of embedding models, which generate no text" in coremill_fails("generate", folder, "-p", "a")
 
 
 def served(model, body):

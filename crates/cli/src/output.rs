@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
+use coremill::wording;
 use coremill_io::{is_printable, printable};
 
 /// Options of all commands.
@@ -154,10 +155,6 @@ pub(crate) fn failure<E: Clone + Into<coremill::Error>>(error: &E) -> Failure {
     }
 }
 
-/// Prefix of options in library messages, which each interface formats in its own way: the option
-/// `target=ios18`.
-const OPTION: &str = "the option `";
-
 /// Steps that hints of libraries suggest, with the commands that perform them.
 const STEPS: [(&str, &str); 12] = [
     ("convert it first", "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`"),
@@ -192,31 +189,17 @@ const STEPS: [(&str, &str); 12] = [
     ),
 ];
 
-/// Adds the commands to the steps in a hint. A step is whole words, up to the end of a clause: "unpack it first" does not
-/// mention `coremill pack`, nor "convert it first, for example with `ffmpeg`" `coremill convert`.
+/// Adds the commands to the steps in a hint.
 fn with_commands(hint: &str) -> String {
-    STEPS.iter().fold(hint.to_owned(), |hint, (step, command)| match hint.split_once(step) {
-        Some((before, after))
-            if (before.is_empty() || before.ends_with(' '))
-                && (after.is_empty() || after.starts_with(';') || step.ends_with([':', ','])) =>
-        {
-            format!("{before}{command}{after}")
-        }
-        _ => hint,
-    })
+    wording::with_steps(hint, &STEPS)
 }
 
 /// Rewrites options in a message as flags: `--target ios18`.
 fn with_flags(text: &str) -> String {
-    let mut parts = text.split(OPTION);
-    let mut written = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (option, rest) = part.split_once('`').unwrap_or((part, ""));
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        let gap = if value.is_empty() { "" } else { " " };
-        written += &format!("`--{}{gap}{value}`{rest}", name.replace('_', "-"));
-    }
-    written
+    wording::with_options(text, |name, value| {
+        let flag = format!("--{}", name.replace('_', "-"));
+        value.map_or(flag.clone(), |value| format!("{flag} {value}"))
+    })
 }
 
 /// Replaces control characters in a message.

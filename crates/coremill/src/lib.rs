@@ -74,6 +74,8 @@ pub mod quantity;
 #[cfg(feature = "compiler")]
 pub mod quantize;
 pub mod summary;
+#[doc(hidden)]
+pub mod wording;
 
 #[cfg(feature = "compiler")]
 pub use coremill_compiler::{Precision, States};

@@ -9,6 +9,7 @@ use crate::chunks::MANIFEST;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::settings_of;
 use crate::generate::Generator;
+use crate::kind::ModelKind;
 use crate::model::{BuildOptions, LanguageModel};
 use crate::settings::GenerationSettings;
 use crate::tokenizer::Tokenizer;
@@ -46,6 +47,17 @@ pub(crate) fn converted(path: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((model, path.to_owned()))
 }
 
+/// The tokenizer next to a converted model.
+pub(crate) fn tokenizer_in(directory: &Path) -> Result<Tokenizer> {
+    if !directory.join("tokenizer.json").is_file() {
+        let message = format!("{} has no `tokenizer.json`", directory.display());
+        let error = Error::new(ErrorKind::File, message);
+        return Err(error
+            .with_hint("keep the model and the files that were written with it in one directory"));
+    }
+    Tokenizer::open(directory)
+}
+
 impl Bundle {
     /// Opens a GGUF file, a folder of transformers, a converted model, the directory of one, or a bundle of ANEMLL.
     pub fn open(path: impl AsRef<Path>) -> Result<Bundle> {
@@ -57,7 +69,12 @@ impl Bundle {
         if path.join(MANIFEST).is_file() || path.join(META).is_file() {
             return Ok(Bundle { form: Form::Chunks(path.to_owned()) });
         }
-        if let Some((model, directory)) = converted(path) {
+        let converted = converted(path);
+        if converted.is_some() || (path.is_dir() && !path.join("config.json").is_file()) {
+            // Reading weights refuses those of other kinds.
+            ModelKind::Text.check(path)?;
+        }
+        if let Some((model, directory)) = converted {
             return Ok(Bundle { form: Form::Converted { model, directory } });
         }
         Ok(Bundle { form: Form::Weights(Box::new(LanguageModel::open(path)?)) })
@@ -75,16 +92,7 @@ impl Bundle {
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         match &self.form {
             Form::Weights(model) => model.tokenizer(),
-            Form::Converted { directory, .. } | Form::Chunks(directory) => {
-                if !directory.join("tokenizer.json").is_file() {
-                    let message = format!("{} has no `tokenizer.json`", directory.display());
-                    let error = Error::new(ErrorKind::File, message);
-                    return Err(error.with_hint(
-                        "keep the model and the files that were written with it in one directory",
-                    ));
-                }
-                Tokenizer::open(directory)
-            }
+            Form::Converted { directory, .. } | Form::Chunks(directory) => tokenizer_in(directory),
         }
     }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::bundle::{Bundle, converted};
+use crate::bundle::{Bundle, converted, tokenizer_in};
 use crate::embedding::EmbeddingModel;
 use crate::encoders::EMBEDDING_PURPOSE;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,8 +47,7 @@ impl ModelKind {
     }
 
     /// Refuses an existing path that holds a model of another kind.
-    pub fn check(self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+    pub(crate) fn check(self, path: &Path) -> Result<()> {
         let found = ModelKind::of(path);
         if found == self || !path.exists() {
             return Ok(());
@@ -80,10 +79,11 @@ pub fn tokenizer_of(path: impl AsRef<Path>) -> Result<Tokenizer> {
     if is_file || path.join("tokenizer.json").is_file() {
         return Tokenizer::open(path);
     }
+    if let Some((_, directory)) = converted(path) {
+        return tokenizer_in(&directory);
+    }
     match ModelKind::of(path) {
-        ModelKind::Embedding if converted(path).is_none() => {
-            EmbeddingModel::open(path)?.tokenizer()
-        }
-        _ => Bundle::open(path)?.tokenizer(),
+        ModelKind::Embedding => EmbeddingModel::open(path)?.tokenizer(),
+        ModelKind::Speech | ModelKind::Text => Bundle::open(path)?.tokenizer(),
     }
 }

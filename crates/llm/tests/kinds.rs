@@ -1,40 +1,76 @@
 //! Kinds of models, and their refusals.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use coremill_llm::{ErrorKind, ModelKind, tokenizer_of};
+use coremill_graph::Device;
+use coremill_llm::{
+    Bundle, Destination, Embedder, EmbeddingModel, EmbeddingOptions, Error, ErrorKind, ModelKind,
+    SpeechOptions, Transcriber, tokenizer_of,
+};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files").join(name)
 }
 
+/// Opens a model as one of a kind.
+fn open_as(kind: ModelKind, path: &Path) -> Result<(), Error> {
+    match kind {
+        ModelKind::Embedding => {
+            Embedder::open(path, Device::Host, 1, &EmbeddingOptions::default()).map(drop)
+        }
+        ModelKind::Speech => {
+            Transcriber::open(path, Device::Host, 1, &SpeechOptions::default()).map(drop)
+        }
+        _ => Bundle::open(path).map(drop),
+    }
+}
+
 #[test]
 fn models_of_other_kinds_are_refused() {
-    let kinds = [ModelKind::Text, ModelKind::Embedding, ModelKind::Speech];
-    for (name, kind) in ["tiny", "tinybert", "tinywhisper"].into_iter().zip(kinds) {
-        assert_eq!(ModelKind::of(file(name)), kind);
-        for wanted in kinds {
-            let checked = wanted.check(file(name));
+    let kinds = [
+        ("tiny", ModelKind::Text, "generate text with it"),
+        ("tinybert", ModelKind::Embedding, "compute the embeddings of texts with it"),
+        ("tinywhisper", ModelKind::Speech, "transcribe audio with it"),
+    ];
+    for (name, kind, purpose) in kinds {
+        let path = file(name);
+        assert_eq!(ModelKind::of(&path), kind);
+        for (_, wanted, _) in kinds {
+            let opened = open_as(wanted, &path);
             if wanted == kind {
-                assert_eq!(checked, Ok(()));
+                assert_eq!(opened, Ok(()));
                 continue;
             }
-            let error = checked.expect_err("refused");
-            let expected = match kind {
-                ModelKind::Text => format!("{name} is not {wanted}"),
-                _ => format!("{name} is {kind}, not {wanted}"),
-            };
-            assert!(error.to_string().ends_with(&expected), "{error}");
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.hint().is_some());
+            let error = opened.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.hint().is_some_and(|hint| hint.ends_with(purpose)), "{error:?}");
         }
     }
 }
 
 #[test]
-fn absent_files_are_left_to_readers() {
+fn converted_models_of_other_kinds_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = EmbeddingModel::open(file("tinybert")).expect("opens");
+    let embedding = folder.path().join("embedding");
+    let destination = Destination::of(&embedding, None).expect("a directory");
+    let options = EmbeddingOptions::default();
+    let companions = model.companions(&options).expect("a tokenizer");
+    model.save(&destination, &companions, &options, false).expect("saves");
+    for wanted in [ModelKind::Text, ModelKind::Speech] {
+        let error = open_as(wanted, &embedding).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("is an embedding model"), "{error}");
+    }
+    assert_eq!(open_as(ModelKind::Embedding, &embedding), Ok(()));
+    assert!(tokenizer_of(embedding.join("model.mlpackage")).is_ok());
+}
+
+#[test]
+fn absent_files_are_no_models_of_another_kind() {
     for kind in [ModelKind::Text, ModelKind::Embedding, ModelKind::Speech] {
-        assert_eq!(kind.check(file("absent.gguf")), Ok(()));
+        let error = open_as(kind, &file("absent.gguf")).expect_err("no file");
+        assert_eq!(error.kind(), ErrorKind::File, "{error}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::error::Error as _;
 
 use coremill::ErrorKind;
 use coremill::convert::{self, Part};
+use coremill::wording;
 use coremill_compiler::{self as compiler, LoweringError, UnsupportedOp};
 use coremill_io::escape_truncated;
 use coremill_pt2 as pt2;
@@ -39,12 +40,6 @@ pub(crate) enum Failure {
         /// Message of the error, without the hint.
         message: String,
         hint: Option<String>,
-    },
-    /// A model is of a kind that the function does not support.
-    Unsupported {
-        /// Message of the error, without the hint.
-        message: String,
-        hint: &'static str,
     },
     /// A panic in coremill.
     Panic(String),
@@ -114,9 +109,6 @@ impl Failure {
                 make(py, "VerificationError", message, Some(hint.to_owned()))
             }
             Failure::Run { message, hint } => make(py, "RunError", message, hint),
-            Failure::Unsupported { message, hint } => {
-                make(py, "ConversionError", message, Some(hint.to_owned()))
-            }
             Failure::Panic(message) => internal(py, &message),
             Failure::Interrupted => PyKeyboardInterrupt::new_err(()),
         }
@@ -135,7 +127,8 @@ fn make_with(
     hint: Option<String>,
     fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
 ) -> PyErr {
-    let (message, hint) = (in_python(&message), hint.as_deref().map(in_python));
+    let message = in_python(&message);
+    let hint = hint.map(|hint| in_python(&wording::with_steps(&hint, &STEPS)));
     let made = || -> PyResult<PyErr> {
         let class = py.import("coremill._errors")?.getattr(class)?;
         let keywords = PyDict::new(py);
@@ -146,23 +139,27 @@ fn make_with(
     made().unwrap_or_else(|error| error)
 }
 
-/// Prefix of options in library messages, which each interface formats in its own way: the option
-/// `target=ios18`.
-const OPTION: &str = "the option `";
+/// Steps that hints of libraries suggest, with the functions that perform them.
+const STEPS: [(&str, &str); 4] = [
+    (
+        "convert the language model first",
+        "`llm.convert` converts the language model; `llm.load` runs the file itself",
+    ),
+    (
+        "if it is a language model, generate text with it",
+        "`llm.load` loads models that generate text",
+    ),
+    ("compute the embeddings of texts with it", "`llm.load_embedder` loads embedding models"),
+    ("transcribe audio with it", "`llm.load_speech` loads speech models"),
+];
 
 /// Rewrites options in a message as Python arguments: `target="ios18"`.
 fn in_python(text: &str) -> String {
-    let mut parts = text.split(OPTION);
-    let mut told = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (option, rest) = part.split_once('`').unwrap_or((part, ""));
-        let argument = match option.split_once('=') {
-            Some((name, value)) if value.parse::<f64>().is_err() => format!("{name}=\"{value}\""),
-            _ => option.to_owned(),
-        };
-        told += &format!("`{argument}`{rest}");
-    }
-    told
+    wording::with_options(text, |name, value| match value {
+        Some(value) if value.parse::<f64>().is_err() => format!("{name}=\"{value}\""),
+        Some(value) => format!("{name}={value}"),
+        None => name.to_owned(),
+    })
 }
 
 /// The user's input is invalid.

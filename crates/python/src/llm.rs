@@ -154,7 +154,6 @@ pub(crate) fn llm_verify(
     let numerics = numerics_named(py, &options.numerics)?;
     work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
-        check_kind(ModelKind::Text, &model.0)?;
         let model = llm::LanguageModel::open(&model.0)?;
         let mut ids = model.tokenizer()?.encode(&text.0, true)?;
         ids.truncate(options.tokens);
@@ -173,17 +172,6 @@ struct VerificationOptions {
     tokens: usize,
     numerics: String,
     threads: usize,
-}
-
-/// Refuses a model of another kind, and names the function for it.
-pub(crate) fn check_kind(wanted: ModelKind, path: &Path) -> Result<(), Failure> {
-    let Err(error) = wanted.check(path) else { return Ok(()) };
-    let hint = match ModelKind::of(path) {
-        ModelKind::Embedding => "`llm.load_embedder` loads embedding models",
-        ModelKind::Speech => "`llm.load_speech` loads speech models",
-        _ => "`llm.load` loads models that generate text",
-    };
-    Err(Failure::Unsupported { message: error.to_string(), hint })
 }
 
 /// The tokenizer of a model.
@@ -289,7 +277,6 @@ impl LanguageModel {
         let options: LoadOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            check_kind(ModelKind::Text, &model.0)?;
             let bundle = Bundle::open(&model.0)?;
             let most = bundle.weights().map_or(USUAL_CONTEXT, |model| model.config().max_context);
             let context = options.context.unwrap_or(most.min(USUAL_CONTEXT));
@@ -458,7 +445,6 @@ impl Embedder {
         let options: EmbedderOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            check_kind(ModelKind::Embedding, &model.0)?;
             let mut build = EmbeddingOptions::default();
             build.length = options.context.map(Length::UpTo);
             if options.precision == "fp32" {

@@ -2,15 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill::llm::{
-    Audio, ModelKind, Segment, SpeechOptions, TranscribeOptions, Transcriber, Transcription,
-};
+use coremill::llm::{Audio, Segment, SpeechOptions, TranscribeOptions, Transcriber, Transcription};
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::arguments::Text;
-use crate::llm::check_kind;
 use crate::options::{device_named, parsed};
 use crate::path::PathArgument;
 use crate::work;
@@ -65,7 +62,6 @@ impl SpeechModel {
         let options: LoadOptions = parsed(py, &options.0)?;
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
-            check_kind(ModelKind::Speech, &model.0)?;
             let mut build = SpeechOptions::default();
             if options.precision == "fp32" {
                 build = build.precision(coremill::graph::Precision::Fp32);

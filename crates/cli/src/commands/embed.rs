@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use coremill::graph::Precision;
-use coremill::llm::{Embedder, EmbeddingOptions, ModelKind};
+use coremill::llm::{Embedder, EmbeddingOptions};
 use serde::Serialize;
 
 use super::loaded::DeviceArg;
@@ -57,7 +57,6 @@ struct Embedding {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let failure = |error: coremill::llm::Error| super::failure(&error);
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    ModelKind::Embedding.check(&args.model).map_err(failure)?;
     let mut options = EmbeddingOptions::default();
     if args.fp32 {
         options = options.precision(Precision::Fp32);

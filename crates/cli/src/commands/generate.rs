@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use coremill::llm::{
-    BuildOptions, Bundle, GenerateOptions, Generator, Message, ModelKind, Sampling, Tokenizer,
+    BuildOptions, Bundle, GenerateOptions, Generator, Message, Sampling, Tokenizer,
 };
 use serde::Serialize;
 
@@ -84,8 +84,7 @@ pub(super) struct GeneratorArgs {
 
 /// Opens a model that generates text.
 pub(super) fn open_bundle(path: &Path) -> Result<Bundle, Failure> {
-    let opened = ModelKind::Text.check(path).and_then(|()| Bundle::open(path));
-    opened.map_err(|error| super::failure(&error))
+    Bundle::open(path).map_err(|error| super::failure(&error))
 }
 
 impl GeneratorArgs {

@@ -1,9 +1,7 @@
 use std::path::PathBuf;
 
 use coremill::graph::Precision;
-use coremill::llm::{
-    Audio, ModelKind, Segment, SpeechOptions, Task, TranscribeOptions, Transcriber,
-};
+use coremill::llm::{Audio, Segment, SpeechOptions, Task, TranscribeOptions, Transcriber};
 use serde::Serialize;
 
 use super::loaded::DeviceArg;
@@ -80,7 +78,6 @@ struct SegmentReport {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let failure = |error: coremill::llm::Error| super::failure(&error);
     let progress = Progress::start(format!("loading {}", args.model.display()));
-    ModelKind::Speech.check(&args.model).map_err(failure)?;
     let audio = Audio::read(&args.audio).map_err(failure)?;
     let mut options = SpeechOptions::default();
     if args.fp32 {

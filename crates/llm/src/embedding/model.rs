@@ -16,6 +16,7 @@ use crate::bundle::converted;
 use crate::encoders::{ENCODERS, EncoderFamily};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{COMPANIONS, check_companions, save_model, write_companions};
+use crate::kind::ModelKind;
 use crate::model::SavedModel;
 use crate::readers::shape_of;
 use crate::save::Destination;
@@ -328,6 +329,7 @@ impl Embedder {
             let message = format!("{}: no such file or directory", path.display());
             return Err(Error::new(ErrorKind::File, message));
         }
+        ModelKind::Embedding.check(path)?;
         let (executable, tokenizer) = match converted(path) {
             Some((model, directory)) => {
                 let executable = Session::new(device).threads(threads).open(&model)?;

@@ -15,9 +15,10 @@ use super::segments::{STEP, Segment, Segments, segments};
 use crate::decoder::{HIDDEN, LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::COMPANIONS;
+use crate::kind::ModelKind;
 use crate::model::{DECODE, PREFILL};
 use crate::readers::shape_of;
-use crate::source::{read_json, refuse_ggml};
+use crate::source::read_json;
 use crate::states::CACHE;
 use crate::tokenizer::Tokenizer;
 
@@ -81,7 +82,7 @@ impl Transcriber {
             let message = format!("{}: no such file or directory", path.display());
             return Err(Error::new(ErrorKind::File, message));
         }
-        refuse_ggml(path)?;
+        ModelKind::Speech.check(path)?;
         if let Some(packages) = packages(path) {
             let session = Session::new(device).threads(threads);
             let [encoder, decoder] = packages;
