@@ -1,15 +1,15 @@
 use std::path::{Path, PathBuf};
 
 use coremill_graph::{Device, Session};
-use coremill_session::MODEL_EXTENSIONS;
 
 use crate::anemll::META;
 use crate::chat::ChatTemplate;
 use crate::chunks::MANIFEST;
+use crate::embedding::EmbeddingModel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::settings_of;
 use crate::generate::Generator;
-use crate::kind::ModelKind;
+use crate::kind::{ModelKind, converted};
 use crate::model::{BuildOptions, LanguageModel};
 use crate::settings::GenerationSettings;
 use crate::tokenizer::Tokenizer;
@@ -30,21 +30,6 @@ enum Form {
     },
     /// A directory with the models of [`Layout::Chunks`](crate::Layout::Chunks) or of a bundle of ANEMLL.
     Chunks(PathBuf),
-}
-
-/// A converted model at a path, or in its directory, and the directory with its tokenizer.
-pub(crate) fn converted(path: &Path) -> Option<(PathBuf, PathBuf)> {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    if extension.is_some_and(|extension| MODEL_EXTENSIONS.contains(&extension)) {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        return Some((path.to_owned(), parent.unwrap_or(Path::new(".")).to_owned()));
-    }
-    if !path.is_dir() || path.join("config.json").is_file() {
-        return None;
-    }
-    let found = MODEL_EXTENSIONS.iter().map(|ending| path.join(format!("model.{ending}")));
-    let model = found.into_iter().find(|model| model.exists())?;
-    Some((model, path.to_owned()))
 }
 
 /// The tokenizer next to a converted model.
@@ -136,5 +121,21 @@ impl Bundle {
             Form::Converted { model, .. } => Some(Generator::new(session.open(model)?)?),
             Form::Chunks(directory) => Some(Generator::of_chunks(directory, session)?),
         })
+    }
+}
+
+/// The tokenizer of a model of any kind, or the one of a file or folder without a model.
+pub fn tokenizer_of(path: impl AsRef<Path>) -> Result<Tokenizer> {
+    let path = path.as_ref();
+    let is_file = path.extension().is_some_and(|extension| extension == "json");
+    if is_file || path.join("tokenizer.json").is_file() {
+        return Tokenizer::open(path);
+    }
+    if let Some((_, directory)) = converted(path) {
+        return tokenizer_in(&directory);
+    }
+    match ModelKind::of(path) {
+        ModelKind::Embedding => EmbeddingModel::open(path)?.tokenizer(),
+        ModelKind::Speech | ModelKind::Text => Bundle::open(path)?.tokenizer(),
     }
 }

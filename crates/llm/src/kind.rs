@@ -1,14 +1,20 @@
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::bundle::{Bundle, converted, tokenizer_in};
-use crate::embedding::EmbeddingModel;
-use crate::encoders::EMBEDDING_PURPOSE;
+use coremill_graph::Gguf;
+use coremill_session::MODEL_EXTENSIONS;
+
+use crate::encoders::{EMBEDDING_PURPOSE, EncoderFamily};
 use crate::error::{Error, ErrorKind, Result};
-use crate::families::SPEECH_PURPOSE;
-use crate::source::refuse_ggml;
-use crate::speech::SpeechModel;
-use crate::tokenizer::Tokenizer;
+use crate::families::{SPEECH, SPEECH_PURPOSE};
+use crate::source::{read_json, refuse_ggml};
+
+/// Name of the file next to a converted embedding model, with the most tokens of a text. sentence-transformers has such a
+/// file.
+pub(crate) const EMBEDDING_SETTINGS: &str = "sentence_bert_config.json";
+/// Names of the packages of a converted speech model.
+pub(crate) const ENCODER: &str = "encoder.mlpackage";
+pub(crate) const DECODER: &str = "decoder.mlpackage";
 
 /// Kind of a model, by its inputs and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +43,28 @@ impl ModelKind {
     /// belong to another kind.
     pub fn of(path: impl AsRef<Path>) -> ModelKind {
         let path = path.as_ref();
-        if SpeechModel::is_at(path) {
-            ModelKind::Speech
-        } else if EmbeddingModel::is_at(path) {
-            ModelKind::Embedding
+        if let Some((_, directory)) = converted(path) {
+            let is_embedding = directory.join(EMBEDDING_SETTINGS).is_file();
+            return if is_embedding { ModelKind::Embedding } else { ModelKind::Text };
+        }
+        if speech_packages(path).is_some() {
+            return ModelKind::Speech;
+        }
+        let (is_speech, is_embedding) = if path.is_dir() {
+            let config = read_json(&path.join("config.json")).unwrap_or_default();
+            let is_speech = config["model_type"].as_str() == Some(SPEECH);
+            (is_speech, EncoderFamily::of_json(&config).is_some())
+        } else if path.extension().is_some_and(|extension| extension == "gguf") {
+            let file = Gguf::open(path);
+            let family = file.ok().and_then(|file| EncoderFamily::of_metadata(&file.metadata));
+            (false, family.is_some())
         } else {
-            ModelKind::Text
+            (false, false)
+        };
+        match (is_speech, is_embedding) {
+            (true, _) => ModelKind::Speech,
+            (false, true) => ModelKind::Embedding,
+            (false, false) => ModelKind::Text,
         }
     }
 
@@ -72,18 +94,23 @@ impl ModelKind {
     }
 }
 
-/// The tokenizer of a model of any kind, or the one of a file or folder without a model.
-pub fn tokenizer_of(path: impl AsRef<Path>) -> Result<Tokenizer> {
-    let path = path.as_ref();
-    let is_file = path.extension().is_some_and(|extension| extension == "json");
-    if is_file || path.join("tokenizer.json").is_file() {
-        return Tokenizer::open(path);
+/// A converted model at a path, or in its directory, and the directory with its tokenizer.
+pub(crate) fn converted(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if extension.is_some_and(|extension| MODEL_EXTENSIONS.contains(&extension)) {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        return Some((path.to_owned(), parent.unwrap_or(Path::new(".")).to_owned()));
     }
-    if let Some((_, directory)) = converted(path) {
-        return tokenizer_in(&directory);
+    if !path.is_dir() || path.join("config.json").is_file() {
+        return None;
     }
-    match ModelKind::of(path) {
-        ModelKind::Embedding => EmbeddingModel::open(path)?.tokenizer(),
-        ModelKind::Speech | ModelKind::Text => Bundle::open(path)?.tokenizer(),
-    }
+    let found = MODEL_EXTENSIONS.iter().map(|ending| path.join(format!("model.{ending}")));
+    let model = found.into_iter().find(|model| model.exists())?;
+    Some((model, path.to_owned()))
+}
+
+/// The packages of a converted speech model in a directory.
+pub(crate) fn speech_packages(path: &Path) -> Option<[PathBuf; 2]> {
+    let both = [ENCODER, DECODER].map(|name| path.join(name));
+    both.iter().all(|package| package.exists()).then_some(both)
 }

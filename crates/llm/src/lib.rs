@@ -26,7 +26,7 @@
 //! | [`decoder`], `mixers`, `states` | the model as a graph, the parts of layers that mix positions, and their states |
 //! | `encoders`, `embedding` | [`EmbeddingModel`] and [`Embedder`]: encoders, whose texts become vectors |
 //! | `speech` | [`SpeechModel`] and [`Transcriber`]: Whisper, which turns speech into text |
-//! | `kind` | [`ModelKind`] of the files at a path, [`tokenizer_of`] them |
+//! | `kind` | [`ModelKind`] of the files at a path |
 //! | `weights` | storage of weights, and graphs with the weights of files |
 //! | `packed`, `chunks`, `anemll` | a cache in one state, and models of some layers each, for the Neural Engine |
 //! | `model`, `files`, `save` | [`LanguageModel`], converted models and the files next to them |
@@ -68,7 +68,7 @@ mod tokenizer;
 mod verify;
 mod weights;
 
-pub use bundle::Bundle;
+pub use bundle::{Bundle, tokenizer_of};
 pub use chat::{ChatTemplate, Message};
 pub use config::Config;
 pub use embedding::{
@@ -79,7 +79,7 @@ pub use encoders::{ENCODERS, EncoderFamily};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{check_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
-pub use kind::{ModelKind, tokenizer_of};
+pub use kind::ModelKind;
 pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;

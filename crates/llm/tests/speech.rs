@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use coremill_graph::Device;
 use coremill_llm::{
-    Audio, ErrorKind, LanguageModel, SpeechModel, SpeechOptions, Task, TranscribeOptions,
-    Transcriber, Transcription,
+    Audio, ErrorKind, LanguageModel, ModelKind, SpeechModel, SpeechOptions, Task,
+    TranscribeOptions, Transcriber, Transcription,
 };
 
 fn tiny() -> PathBuf {
@@ -39,7 +39,7 @@ fn converted_models_transcribe_as_their_files() {
     let mut stage = |text: &str| stages.push(text.to_owned());
     let saved = model.save(directory.path(), &companions, &options, false, &mut stage);
     assert_eq!((saved.expect("saved").files.len(), stages.len()), (5, 2));
-    assert!(SpeechModel::is_at(directory.path()) && SpeechModel::is_at(tiny()));
+    assert_eq!(ModelKind::of(directory.path()), ModelKind::Speech);
     let [mut written, mut read] = [directory.path(), &tiny()].map(open);
     let mut timed = TranscribeOptions::default();
     timed.timestamps = true;

@@ -12,20 +12,16 @@ use serde_json::{Value, json};
 use super::config::{EncoderConfig, head_of_folder};
 use super::encoder::{ATTENTION_MASK, EMBEDDING, INPUT_IDS, Length, MAIN, POSITIONS, TYPES, build};
 use super::names::encoder_name;
-use crate::bundle::converted;
 use crate::encoders::{ENCODERS, EncoderFamily};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{COMPANIONS, check_companions, save_model, write_companions};
-use crate::kind::ModelKind;
+use crate::kind::{EMBEDDING_SETTINGS, ModelKind, converted};
 use crate::model::SavedModel;
 use crate::readers::shape_of;
 use crate::save::Destination;
 use crate::source::{Origin, read_json, read_text, shards};
 use crate::tokenizer::{Tokenizer, has_vocabulary};
 use crate::weights::{CompiledModel, StorageShare, Weights, compile_graphs, storage_shares};
-
-/// Name of the file next to a converted model, with the most tokens of a text. sentence-transformers has such a file.
-const SETTINGS: &str = "sentence_bert_config.json";
 
 /// A model that turns texts into vectors, in its files.
 #[derive(Debug)]
@@ -73,25 +69,7 @@ impl EmbeddingOptions {
     }
 }
 
-fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "gguf")
-}
-
 impl EmbeddingModel {
-    /// Whether a path is an embedding model: a GGUF file, a folder of transformers, or a converted model.
-    pub fn is_at(path: impl AsRef<Path>) -> bool {
-        let path = path.as_ref();
-        if let Some((_, directory)) = converted(path) {
-            return directory.join(SETTINGS).is_file();
-        }
-        if path.is_dir() {
-            let config = read_json(&path.join("config.json"));
-            return config.is_ok_and(|config| EncoderFamily::of_json(&config).is_some());
-        }
-        is_gguf(path)
-            && Gguf::open(path).is_ok_and(|it| EncoderFamily::of_metadata(&it.metadata).is_some())
-    }
-
     /// Reads a GGUF file, or a folder with `config.json` and `safetensors`. Weights stay mapped.
     pub fn open(path: impl AsRef<Path>) -> Result<EmbeddingModel> {
         let path = path.as_ref();
@@ -163,7 +141,10 @@ impl EmbeddingModel {
                 files.push((config, text(&settings)));
             }
         }
-        files.push((SETTINGS, text(&json!({ "max_seq_length": most, "do_lower_case": false }))));
+        files.push((
+            EMBEDDING_SETTINGS,
+            text(&json!({ "max_seq_length": most, "do_lower_case": false })),
+        ));
         Ok(files)
     }
 

@@ -10,16 +10,12 @@ use super::features::LogMel;
 use super::network::{build_decoder, build_encoder};
 use super::rules::TokenRules;
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::families::SPEECH;
 use crate::files::{COMPANIONS, check_companions, save_model, write_companions};
+use crate::kind::{DECODER, ENCODER};
 use crate::model::SavedModel;
 use crate::source::{read_json, read_text, refuse_ggml, shards};
 use crate::tokenizer::{Tokenizer, has_vocabulary};
 use crate::weights::{CompiledModel, StorageShare, Weights, compile_graphs, storage_shares};
-
-/// Names of the packages.
-pub(super) const ENCODER: &str = "encoder.mlpackage";
-pub(super) const DECODER: &str = "decoder.mlpackage";
 
 /// Name of the file with the settings of the features.
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -92,23 +88,7 @@ pub(super) struct Networks {
     pub(super) decoder: CompiledModel,
 }
 
-/// The packages of a converted model in a directory.
-pub(super) fn packages(path: &Path) -> Option<[PathBuf; 2]> {
-    let both = [ENCODER, DECODER].map(|name| path.join(name));
-    both.iter().all(|package| package.exists()).then_some(both)
-}
-
 impl SpeechModel {
-    /// Whether a path is a speech model: a folder of transformers, or the directory of a converted model.
-    pub fn is_at(path: impl AsRef<Path>) -> bool {
-        let path = path.as_ref();
-        let is_folder = || {
-            let config = read_json(&path.join("config.json"));
-            config.is_ok_and(|config| config["model_type"].as_str() == Some(SPEECH))
-        };
-        path.is_dir() && (packages(path).is_some() || is_folder())
-    }
-
     /// Reads a folder with `config.json` and `safetensors`. Weights stay mapped.
     pub fn open(path: impl AsRef<Path>) -> Result<SpeechModel> {
         let folder = path.as_ref();

@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::audio::Audio;
 use super::config::BLOCK;
 use super::features::{Features, LogMel};
-use super::model::{SpeechModel, SpeechOptions, packages};
+use super::model::{SpeechModel, SpeechOptions};
 use super::network::{CROSS, FEATURES, MAIN};
 use super::rules::{Task, TokenRules};
 use super::segments::{STEP, Segment, Segments, segments};
 use crate::decoder::{HIDDEN, LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::COMPANIONS;
-use crate::kind::ModelKind;
+use crate::kind::{ModelKind, speech_packages};
 use crate::model::{DECODE, PREFILL};
 use crate::readers::shape_of;
 use crate::source::read_json;
@@ -83,7 +83,7 @@ impl Transcriber {
             return Err(Error::new(ErrorKind::File, message));
         }
         ModelKind::Speech.check(path)?;
-        if let Some(packages) = packages(path) {
+        if let Some(packages) = speech_packages(path) {
             let session = Session::new(device).threads(threads);
             let [encoder, decoder] = packages;
             let executables = [session.open(&encoder)?, session.open(&decoder)?];
