@@ -77,6 +77,19 @@ def image(kind: object, **options: object) -> Callable[[object], object]:
     return made
 
 
+class Pyramid(torch.nn.Module):
+    """Features at two scales, which fit for even sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.SiLU()) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Both scales in one tensor."""
+        large, small = self.layers[0](x), self.layers[1](torch.nn.functional.max_pool2d(x, 2))
+        return torch.cat([large, torch.nn.functional.interpolate(small, scale_factor=2.0)], 1)
+
+
 CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict]]] = {
     "rgb": (Network(), (1, 3, 32, 24), lambda p: {
         "inputs": [p.ImageType(name="image", shape=(1, 3, 32, 24), scale=1 / 255, bias=[-0.5, -0.25, 0])],
@@ -133,6 +146,11 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
         "inputs": [p.TensorType(name="x", shape=(1, 3, p.RangeDim(16, 64, default=32), 24))],
         "outputs": [p.TensorType(name="scores")],
     }),
+    "bounds of related sizes": (Pyramid(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=(1, 3, p.RangeDim(2, 64, default=32), p.RangeDim(2, 48, default=24)))],
+        "outputs": [p.TensorType(name="y")],
+    }),
+    "names of outputs": (Pyramid(), (1, 3, 32, 24), lambda p: {"inputs": [p.TensorType(name="x", shape=(1, 3, 32, 24))]}),
     "array shapes": (Network(), (1, 3, 32, 24), lambda p: {
         "inputs": [p.TensorType(name="x", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)], default=(1, 3, 64, 48)))],
         "outputs": [p.TensorType(name="scores")],
@@ -144,9 +162,9 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
 def test_descriptions_are_those_of_coremltools(case: str) -> None:
     """Features, types, shapes, labels and version of traced modules."""
     module, shape, options = CASES[case]
-    module = traced(module, *shape)
-    theirs = coremltools.convert(module, skip_model_load=True, convert_to="mlprogram", **options(coremltools))
-    ours = ct.convert(module, skip_model_load=True, convert_to="mlprogram", **options(ct))
+    # Both conversions change the graph of a traced module.
+    ours = ct.convert(traced(module, *shape), skip_model_load=True, convert_to="mlprogram", **options(ct))
+    theirs = coremltools.convert(traced(module, *shape), skip_model_load=True, convert_to="mlprogram", **options(coremltools))
     assert description(ours) == description(theirs)
 
 
@@ -401,8 +419,10 @@ def test_weights_are_compressed_as_coremltools_does(kind: str) -> None:
 
 
 MISSING = {
-    "ct.models.neural_network": "convert the torch model to an ML Program",
-    "ct.converters.mil": "describe the model in torch",
+    "ct.models.tree_ensemble": "converts torch models to ML Programs only",
+    "ct.models.neural_network.NeuralNetworkBuilder.add_softmax": "describe the model in torch",
+    "ct.converters.mil.Builder.program": "describe the model in torch",
+    "ct.converters.mil.frontend.torch.ops.clamp.name": "lowers the operators of torch itself",
     "ct.optimize.torch": "export the module",
 }
 
@@ -439,7 +459,7 @@ import coremltools.optimize.coreml as cto
 import sys
 assert ct.__name__ == "coremill.coremltools" and MLModel.__module__.startswith("coremill.")
 try:
-    import coremltools.converters.mil.mil
+    import coremltools.converters.mil.mil.passes.pass_registry
 except ModuleNotFoundError as error:
     assert "describe the model in torch" in str(error), error
 else:
@@ -448,10 +468,67 @@ print("ok", len(sys.argv))
 """
 
 
-def test_scripts_find_it_as_coremltools(tmp_path: Path) -> None:
+#: Imports at the top of scripts, most of which use the names for few models.
+IMPORTS = """
+import sys
+import warnings
+import coremltools.proto.FeatureTypes_pb2 as feature_types
+import coremltools.converters.mil.frontend.torch.ops as ops
+import coremltools.models.neural_network as neural_network
+from coremltools.converters.mil import Builder as mb, register_torch_op
+from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+from coremltools.converters.mil.mil import types
+from coremltools.converters.mil.mil.passes.defs.quantization import FP16ComputePrecision
+from coremltools.converters.mil.mil.scope import ScopeSource
+from coremltools.models.neural_network.quantization_utils import quantize_weights
+from coremltools.models.utils import _is_macos, _macos_version
+from coremltools.proto import NeuralNetwork_pb2
+
+assert feature_types.ImageFeatureType.RGB == 20
+assert NeuralNetwork_pb2.NeuralNetworkLayer(name="a").name == "a"
+assert bool(_macos_version()) == _is_macos() == (sys.platform == "darwin")
+if "baddbmm" in _TORCH_OPS_REGISTRY:
+    del _TORCH_OPS_REGISTRY["baddbmm"]
+del _TORCH_OPS_REGISTRY["add"]
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+
+    @register_torch_op
+    def baddbmm(context, node):
+        return mb.matmul(*_get_inputs(context, node))
+
+    @register_torch_op(torch_alias=["subtract"], override=True)
+    def sub(context, node):
+        return mb.sub(*_get_inputs(context, node))
+
+assert ["`baddbmm` is not called" in str(caught[0].message), "`sub`, `subtract` is not" in str(caught[1].message)] == [True, True]
+assert [warning.filename for warning in caught] == [__file__, __file__]
+assert "subtract" in _TORCH_OPS_REGISTRY and _TORCH_OPS_REGISTRY["sub"] is sub
+ops._cast = baddbmm
+for use, hint in (
+    (lambda: _get_inputs(None, None), "lowers the operators of torch"),
+    (lambda: mb.TensorSpec((1,)), "describe the model in torch"),
+    (lambda: quantize_weights(None, 8), "optimize.coreml.linear_quantize_weights"),
+    (lambda: neural_network.NeuralNetworkBuilder(), "describe the model in torch"),
+):
+    try:
+        use()
+    except (AttributeError, NotImplementedError) as error:
+        assert hint in str(error), error
+    else:
+        raise AssertionError(hint)
+import coremltools as ct
+assert ct.TensorType(shape=(1,), dtype=types.fp16).dtype is types.fp16
+print("ok", len(sys.argv))
+"""
+
+
+@pytest.mark.parametrize("text", [SCRIPT, IMPORTS], ids=["parts", "imports"])
+def test_scripts_find_it_as_coremltools(text: str, tmp_path: Path) -> None:
     """With `python -m coremill.coremltools`."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     done = subprocess.run([sys.executable, "-m", "coremill.coremltools", script, "a"], capture_output=True, text=True, check=False)
     assert done.stdout == "ok 2\n", done.stderr
 

@@ -317,6 +317,8 @@ def _of_script(module: Any, inputs: list) -> Source:
         )
     nested = _nested(inputs, iter(examples))
     _check_dynamic_quantization(module)
+    # The converter changes the graph.
+    outputs = _names_of_outputs(module)
 
     class Converter(TS2EPConverter):
         """Exports with the dimensions that are asked for."""
@@ -364,7 +366,6 @@ def _of_script(module: Any, inputs: list) -> Source:
             "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of `torch.jit.trace`"
         ) from failure
     made = Source(program, "TorchScript")
-    outputs = _names_of_outputs(module)
     if len(outputs) == len(program.graph_signature.user_outputs):
         made.output_names = outputs
     known = _user_inputs(program)
@@ -372,8 +373,10 @@ def _of_script(module: Any, inputs: list) -> Source:
         # The names in the traced graph are those of the module's arguments.
         clean = [_identifier(name.split(".")[0]) for name in names]
         made.input_names = [one.name or name for one, name in zip(given, clean)]
-        for one, name in zip(given, made.input_names):
+        shapes = _known_shapes(program)
+        for one, name, own in zip(given, made.input_names, known):
             _note_shapes(made, name, one)
+            _note_ranges(made, name, one, shapes.get(own))
         return made
     return _named(made, known, inputs)
 
