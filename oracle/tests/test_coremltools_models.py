@@ -123,6 +123,127 @@ def test_pipelines_run_their_stages_in_order(tmp_path):
         ct.utils.make_pipeline(models[0], ct.models.MLModel(regressor([1.0], 0.0)))
 
 
+class Detector(torch.nn.Module):
+    """Confidences of three classes, and boxes, of the pixels of an image."""
+
+    def forward(self, image):
+        rows = image.flatten(2)[0].T
+        return rows, torch.cat([rows[:, :2] * 4, rows[:, 1:] + 1], 1)
+
+
+def detector(package, decoder, names):
+    """A pipeline of a decoder and of non-maximum suppression, made with coremltools or coremill."""
+    schema, models = package.proto.Model_pb2, package.models
+    stage = schema.Model.FromString(decoder.get_spec().SerializeToString())
+    spec = schema.Model(specificationVersion=stage.specificationVersion)
+    for feature, name in zip(stage.description.output, names, strict=True):
+        spec.description.input.add().CopyFrom(feature)
+        output = spec.description.output.add(name=name)
+        output.type.CopyFrom(feature.type)
+        array = output.type.multiArrayType
+        for low, high in ((0, -1), (array.shape[1], array.shape[1])):
+            array.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
+        del array.shape[:]
+    boxes = spec.nonMaximumSuppression
+    boxes.confidenceInputFeatureName, boxes.coordinatesInputFeatureName = (one.name for one in spec.description.input)
+    boxes.confidenceOutputFeatureName, boxes.coordinatesOutputFeatureName = names
+    boxes.iouThresholdInputFeatureName, boxes.confidenceThresholdInputFeatureName = "iou", "threshold"
+    boxes.iouThreshold, boxes.confidenceThreshold = 0.3, 0.5
+    boxes.pickTop.perClass = True
+    boxes.stringClassLabels.vector.extend(["ant", "bee", "cat"])
+    types = models.datatypes
+    made = models.pipeline.Pipeline(
+        [("image", types.Array(3, 12, 16)), ("iou", types.Double()), ("threshold", float)], list(names)
+    )
+    made.add_model(stage)
+    made.add_model(spec)
+    made.spec.description.input[0].CopyFrom(stage.description.input[0])
+    for at in range(2):
+        made.spec.description.output[at].CopyFrom(spec.description.output[at])
+    return made.spec
+
+
+@pytest.mark.parametrize("overrides", [{}, {"iou": 0.05, "threshold": 0.9}, {"iou": 1.0}, {"threshold": 2.0}])
+@pytest.mark.parametrize("is_per_class", [True, False])
+def test_detectors_suppress_overlapping_boxes(tmp_path, overrides, is_per_class):
+    boxes_of = pytest.importorskip("torchvision.ops")
+    image_module = pytest.importorskip("PIL.Image")
+    module = Detector().eval()
+    decoder = ct.convert(
+        torch.jit.trace(module, torch.rand(1, 3, 12, 16)),
+        inputs=[ct.ImageType(name="image", shape=(1, 3, 12, 16), scale=1 / 255)],
+        compute_precision=ct.precision.FLOAT32,
+    )
+    spec = detector(ct, decoder, ("confidence", "coordinates"))
+    assert spec.SerializeToString(deterministic=True) == detector(
+        coremltools, decoder, ("confidence", "coordinates")
+    ).SerializeToString(deterministic=True)
+    spec.pipeline.models[1].nonMaximumSuppression.pickTop.perClass = is_per_class
+    made = ct.models.MLModel(spec, weights_dir=decoder.weights_dir, skip_model_load=True)
+    made.input_description["iou"] = "overlap"
+    made.save(str(tmp_path / "Detector.mlpackage"))
+    pixels = numpy.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=numpy.uint8)
+    found = ct.models.MLModel(str(tmp_path / "Detector.mlpackage")).predict(
+        {"image": image_module.fromarray(pixels), **overrides}
+    )
+
+    scores, boxes = module(torch.tensor(pixels.transpose(2, 0, 1)[None] / 255))
+    best, classes = scores.max(1)
+    likely = best >= overrides.get("threshold", 0.5)
+    scores, boxes, best, classes = scores[likely], boxes[likely], best[likely], classes[likely]
+    corners = torch.cat([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
+    groups = classes if is_per_class else torch.zeros_like(classes)
+    kept = boxes_of.batched_nms(corners, best, groups, overrides.get("iou", 0.3))
+    assert (len(kept) < len(best)) == (overrides.get("iou") != 1.0 and overrides.get("threshold") != 2.0)
+    for name, expected in (("confidence", scores), ("coordinates", boxes)):
+        order = [0, 1, 2] if name == "confidence" else [0, 1, 2, 3]
+        ours, theirs = (numpy.array(sorted(rows[:, order].tolist())) for rows in (found[name], expected[kept].numpy()))
+        assert ours.shape == theirs.shape
+        if len(ours):
+            numpy.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert (numpy.diff(found["confidence"].max(1, initial=0)) <= 0).all()
+
+
+def test_suppressed_boxes_fill_a_fixed_number_of_rows():
+    spec = Model_pb2.Model(specificationVersion=5)
+    for name, size in (("a", 2), ("b", 4)):
+        spec.description.input.add(name=name).type.multiArrayType.dataType = 65568
+        output = spec.description.output.add(name=name.upper())
+        output.type.multiArrayType.dataType = 65568
+        output.type.multiArrayType.shape.extend([3, size])
+    boxes = spec.nonMaximumSuppression
+    boxes.confidenceInputFeatureName, boxes.coordinatesInputFeatureName = "a", "b"
+    boxes.confidenceOutputFeatureName, boxes.coordinatesOutputFeatureName = "A", "B"
+    boxes.iouThreshold, boxes.confidenceThreshold = 0.5, 0.1
+    boxes.pickTop.SetInParent()
+    model = ct.models.MLModel(spec)
+    scores = numpy.array([[0.2, 0.3], [0.9, 0.0], [0.0, 0.8], [0.05, 0.01], [0.4, 0.6]], numpy.float32)
+    boxes = numpy.array([[at * 2.0, 0, 1, 1] for at in range(5)], numpy.float32)
+    found = model.predict({"a": scores, "b": boxes})
+    assert found["A"].tolist() == scores[[1, 2, 4]].tolist() and found["B"].tolist() == boxes[[1, 2, 4]].tolist()
+    found = model.predict({"a": scores[:2], "b": boxes[:2] * [0, 1, 1, 1]})
+    assert found["A"].tolist() == [*scores[[1]].tolist(), [0, 0], [0, 0]] and found["B"].shape == (3, 4)
+    with pytest.raises(RuntimeError, match="the input `b` is missing"):
+        model.predict({"a": scores})
+    with pytest.raises(RuntimeError, match=r"expected confidences of shape \(boxes, classes\)"):
+        model.predict({"a": scores, "b": boxes[:3]})
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_pipelines_are_described_as_coremltools_does(kind):
+    def spec(package):
+        types = package.models.datatypes
+        features = [("a", types.Array(2, 3)), ("b", types.Int64()), ("c", types.Dictionary(str)), ("d", "Double")]
+        pipeline = package.models.pipeline
+        if kind == "classifier":
+            return pipeline.PipelineClassifier(features, ["x", "y"]).spec
+        return pipeline.PipelineRegressor(features, [("y", types.Double())]).spec
+
+    assert spec(ct).SerializeToString(deterministic=True) == spec(coremltools).SerializeToString(deterministic=True)
+    with pytest.raises(TypeError, match="is not a type of"):
+        ct.models.pipeline.Pipeline([("a", 3)], ["y"])
+
+
 def test_pipelines_on_disk_keep_their_stages(tmp_path):
     (first, second), models = two_stages()
     path = str(tmp_path / "Pipeline.mlpackage")

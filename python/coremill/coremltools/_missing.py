@@ -15,7 +15,6 @@ ALTERNATIVES = {
     "tree_ensemble": _SCOPE,
     "nearest_neighbors": _SCOPE,
     "feature_vectorizer": _SCOPE,
-    "pipeline": "`coremill pack` keeps pipelines; `coremill compare` runs them",
     "array_feature_extractor": _SCOPE,
     "sklearn": _SCOPE,
     "xgboost": _SCOPE,
@@ -31,7 +30,8 @@ ALTERNATIVES = {
     "debugging_utils": "`coremill.compare(one, two, per_op=True)`",
     "validation_utils": "`coremill.check(model)`",
     "perf_utils": "`coremill run --repeat N --profile`",
-    "register_torch_op": "lower the operator in coremill, or write it with other operators of torch",
+    "quantize_weights": "`coremltools.optimize.coreml.linear_quantize_weights`",
+    "NeuralNetworkBuilder": _GRAPH,
 }
 
 
@@ -44,9 +44,9 @@ def alternative(name: str) -> str:
     return "docs/coremltools.md lists what is supported"
 
 
-def unsupported_name(module: str, name: str) -> AttributeError:
+def unsupported_name(module: str, name: str, hint: str | None = None) -> AttributeError:
     """The error of a name that a module of coremltools has and this package has not."""
-    hint = alternative(f"{module}.{name}")
+    hint = hint or alternative(f"{module}.{name}")
     return AttributeError(f"`{module}.{name}` is not part of coremill.coremltools\nhint: {hint}")
 
 

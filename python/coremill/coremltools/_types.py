@@ -283,6 +283,16 @@ def _shape(shape: Any) -> Any:
     return Shape(shape)
 
 
+class ElementType:
+    """An element type by coremltools' name."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"<types.{self.__name__}>"
+
+
 #: Names of element types, as numpy, Python and coremltools have them.
 _DTYPES = {
     "float16": "fp16",

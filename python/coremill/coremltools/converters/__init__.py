@@ -24,4 +24,6 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(".._types", __name__).colorlayout
     if name == "convert":
         return importlib.import_module(".._convert", __name__).convert
+    if name == "mil":
+        return importlib.import_module(".mil", __name__)
     raise unsupported_name("coremltools.converters", name)

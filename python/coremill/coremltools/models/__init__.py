@@ -11,7 +11,7 @@ _LAZY = {
     "CompiledMLModel": "._compiled_model",
     "MLState": ".model",
 }
-_MODULES = ("compute_device", "compute_plan", "ml_program", "model", "utils")
+_MODULES = ("compute_device", "compute_plan", "datatypes", "ml_program", "model", "neural_network", "pipeline", "utils")
 
 __all__ = [*_LAZY, *_MODULES]
 

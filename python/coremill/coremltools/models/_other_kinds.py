@@ -1,4 +1,4 @@
-"""Models other than ML Programs: they can be read, described and saved. Pipelines of ML Programs and linear regressors predict."""
+"""Models other than ML Programs: they can be read, described and saved. Some kinds predict, and so do pipelines of these."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _KINDS = {
     "sequenceType": "sequence",
     "stateType": "state",
 }
+#: Color spaces of images by their number in the schema.
+_LAYOUTS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale fp16"}
 _ARRAYS = {65552: "fp16", 65568: "fp32", 65600: "fp64", 131104: "int32", 131080: "int8"}
 
 
@@ -150,9 +152,15 @@ class OtherModel:
 
     def session(self, function: str | None = None) -> Any:
         """What predicts."""
-        if self.kind != "glmRegressor":
-            raise self._unsupported("predicting")
-        return LinearRegressor(self.spec)
+        from ._stages import NonMaximumSuppression, Stages
+
+        if self.kind == "glmRegressor":
+            return LinearRegressor(self.spec)
+        if self.kind == "nonMaximumSuppression":
+            return NonMaximumSuppression(self.spec)
+        if self.kind.startswith("pipeline"):
+            return Stages(self.spec, self.weights_dir)
+        raise self._unsupported("predicting")
 
     def _unsupported(self, what: str) -> NotImplementedError:
         from .._missing import unsupported
@@ -165,10 +173,13 @@ class OtherModel:
 def _feature(feature: Any) -> dict:
     which = feature.type.WhichOneof("Type")
     is_array = which == "multiArrayType"
+    dtype = _ARRAYS.get(feature.type.multiArrayType.dataType) if is_array else None
+    if which == "imageType":
+        dtype = _LAYOUTS.get(feature.type.imageType.colorSpace)
     return {
         "name": feature.name,
         "kind": _KINDS.get(which, which),
-        "dtype": _ARRAYS.get(feature.type.multiArrayType.dataType) if is_array else None,
+        "dtype": dtype,
         "shape": list(feature.type.multiArrayType.shape) if is_array else None,
         "accepts": None,
         "optional": feature.type.isOptional,

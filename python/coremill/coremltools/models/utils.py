@@ -34,6 +34,19 @@ def __getattr__(name: str) -> Any:
     raise unsupported_name("coremltools.models.utils", name)
 
 
+def _is_macos() -> bool:
+    import sys
+
+    return sys.platform == "darwin"
+
+
+def _macos_version() -> tuple:
+    """The version of macOS; empty on other systems."""
+    import platform
+
+    return tuple(int(part) for part in platform.mac_ver()[0].split(".")[:2]) if _is_macos() else ()
+
+
 def load_spec(model_path: str) -> Any:
     """The specification of a package or of a model file."""
     from ..proto import Model_pb2

@@ -6,6 +6,7 @@ The schema (`schema.bin`) is made of the files that Apple publishes with coremlt
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 # `typing` takes long to import.
@@ -13,7 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_FILES = ("Model", "FeatureTypes", "MIL", "DataStructures", "Parameters")
+_FILES = (
+    *("ArrayFeatureExtractor", "AudioFeaturePrint", "BayesianProbitRegressor", "CategoricalMapping"),
+    *("ClassConfidenceThresholding", "CustomModel", "DataStructures", "DictVectorizer", "FeatureTypes", "FeatureVectorizer"),
+    *("GLMClassifier", "GLMRegressor", "Gazetteer", "Identity", "Imputer", "ItemSimilarityRecommender", "LinkedModel", "MIL"),
+    *("Model", "NearestNeighbors", "NeuralNetwork", "NonMaximumSuppression", "Normalizer", "OneHotEncoder", "Parameters"),
+    *("SVM", "Scaler", "SoundAnalysisPreprocessing", "TextClassifier", "TreeEnsemble", "VisionFeaturePrint"),
+    *("WordEmbedding", "WordTagger"),
+)
 _pool: Any = None
 
 
@@ -44,6 +52,7 @@ class _Messages(ModuleType):
 
     def __init__(self, name: str, file: str) -> None:
         super().__init__(f"{__name__}.{name}")
+        self.__spec__ = ModuleSpec(self.__name__, None)
         self._file = file
 
     def __getattr__(self, name: str) -> Any:

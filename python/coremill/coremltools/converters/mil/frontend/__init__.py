@@ -1,0 +1,5 @@
+"""Front ends of coremltools that scripts import."""
+
+from . import torch
+
+__all__ = ["torch"]

@@ -1,0 +1,5 @@
+"""Passes of coremltools that scripts import."""
+
+from . import quantization
+
+__all__ = ["quantization"]
