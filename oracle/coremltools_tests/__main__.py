@@ -49,10 +49,10 @@ def run(files: list[File], step: str, options: list[str], mode: str) -> tuple[li
 def row(name: str, results: list[dict[str, str]]) -> str:
     """The counts of a file. The rate is that of the cases which coremltools itself would run."""
     counts = Counter(result["result"] for result in results)
-    correct, failed, unsupported = counts["passed"] + counts["other operations"], counts["failed"], counts["unsupported"]
-    ran = correct + failed + unsupported
+    correct, unsupported = counts["passed"] + counts["other operations"], counts["unsupported"]
+    ran = correct + counts["failed"] + counts["wrong numbers"] + unsupported
     rate = f"{100 * correct / ran:.1f} %" if ran else "-"
-    return f"{name:34} {ran:6} {correct:8} {counts['other operations']:17} {unsupported:12} {failed:7} {rate:>8}"
+    return f"{name:34} {ran:6} {correct:8} {counts['other operations']:17} {unsupported:12} {counts['failed']:7} {counts['wrong numbers']:14} {rate:>8}"
 
 
 def main() -> None:
@@ -60,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m oracle.coremltools_tests", description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", help="files, such as test_torch_ops; all if left out")
     parser.add_argument("--step", type=int, default=1, help="run one case in this many")
+    parser.add_argument("--offset", type=int, default=0, help="begin with this case; of use with --step")
     parser.add_argument("--ci", action="store_true", help="run the sample of CI")
     parser.add_argument("--results", type=Path, help="write the result of each case to this file")
     parser.add_argument("--mode", choices=("dropin", "engine", "theirs"), help="instead of the file's own")
@@ -76,7 +77,7 @@ def main() -> None:
     # Importing torch and coremltools takes most of the time of a small sample, so that its files share a process.
     groups = [[file for file in chosen if file.mode == mode] for mode in ("dropin", "engine")] if arguments.ci else [[file] for file in chosen]
     groups = list(filter(None, groups))
-    step = "ci" if arguments.ci else str(arguments.step)
+    step = "ci" if arguments.ci else f"{arguments.step}+{arguments.offset}"
     with ThreadPoolExecutor(len(groups) if arguments.ci else 1) as pool:
         runs = pool.map(lambda group: run(group, step, shlex.split(arguments.pytest), arguments.mode or group[0].mode), groups)
     results, has_failed = [], False
@@ -86,7 +87,7 @@ def main() -> None:
         results += found
     if arguments.results is not None:
         arguments.results.write_text("".join(json.dumps(result) + "\n" for result in results))
-    print(f"{'file':34} {'cases':>6} {'correct':>8} {'other operations':>17} {'unsupported':>12} {'failed':>7} {'rate':>8}")
+    print(f"{'file':34} {'cases':>6} {'correct':>8} {'other operations':>17} {'unsupported':>12} {'failed':>7} {'wrong numbers':>14} {'rate':>8}")
     for file in chosen:
         print(row(file.name, [result for result in results if file.holds(result["case"])]))
     sys.exit(int(has_failed))

@@ -1,28 +1,27 @@
 """The pytest plug-in: what the tests run on, which of them run, and what becomes of them.
 
-`COREMILL_CT_MODE` is `dropin`, `engine`, or `theirs` for coremltools itself without predictions. `COREMILL_CT_STEP` is K for
-a sample of every Kth case, or `ci` for the sample of CI. `COREMILL_CT_RESULTS` is the file of the results: a line of JSON for each case.
+`COREMILL_CT_MODE` is `dropin`, `engine`, or `theirs` for coremltools itself without predictions. `COREMILL_CT_STEP` is K+N for
+every Kth case from case N, or `ci` for the sample of CI. `COREMILL_CT_RESULTS` is the file of the results: a line of JSON for each case.
 """
 
 import json
 import logging
 import os
 import random
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
 
 from oracle.coremltools_tests.files import FILES
+from oracle.coremltools_tests.unsupported import LIST, entries, is_of_numbers, listed
 
 MODE = os.environ.get("COREMILL_CT_MODE", "dropin")
 STEP = os.environ.get("COREMILL_CT_STEP", "1")
 RESULTS = os.environ.get("COREMILL_CT_RESULTS")
-UNSUPPORTED = json.loads((Path(__file__).parent / "unsupported.json").read_text())
+UNSUPPORTED = entries(LIST.read_text())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,7 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sample = []
     for file in FILES:
         cases = [item for item in kept if file.holds(item.nodeid)]
-        sample += cases[:: file.ci_step if STEP == "ci" else int(STEP)]
+        step, _, offset = (str(file.ci_step) if STEP == "ci" else STEP).partition("+")
+        sample += cases[int(offset or 0) :: int(step)]
     dropped = set(items) - set(sample)
     if dropped:
         config.hook.pytest_deselected(items=list(dropped))
@@ -88,8 +88,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
     kind = call.excinfo.type.__name__ if call.excinfo is not None else ""
     result, reason = report.outcome, ""
     if report.failed:
-        entry = listed(item.nodeid, f"{kind}: {text}")
-        if entry is not None:
+        error = f"{kind}: {text}"
+        entry = listed(UNSUPPORTED, item.nodeid, error)
+        if entry is None:
+            result = "wrong numbers" if is_of_numbers(error) else "failed"
+        else:
             result, reason = entry.get("outcome", "unsupported"), entry["reason"]
             report.outcome, report.wasxfail = "skipped", reason
     elif report.passed and _differences():
@@ -99,14 +102,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
         with Path(RESULTS).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-
-def listed(case: str, error: str) -> Any:
-    """The entry of `unsupported.json` for a failure: both patterns must be found.
-
-    Other numbers than expected are a failure, unless the entry is for these.
-    """
-    is_number = "Not equal to tolerance" in error
-    for entry in UNSUPPORTED:
-        if is_number == entry.get("numbers", False) and re.search(entry.get("case", ""), case) and re.search(entry.get("error", ""), error):
-            return entry
-    return None
