@@ -229,6 +229,22 @@ def test_pipelines_compress_weights(name: str) -> None:
     assert bool(kinds[0]) is (name != "DEFAULT")
 
 
+@pytest.mark.parametrize(("least", "pruned"), [(0.0, True), (0.1, True), (0.4, False)])
+def test_least_share_of_a_threshold(least: float, pruned: bool) -> None:
+    """A weight of which a smaller share is below the threshold stays dense, as in coremltools."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(64, 64, bias=False).eval()
+    with torch.no_grad():
+        module.weight.copy_(torch.where(torch.rand(64, 64) < 0.2, 0.0, module.weight))
+    program = torch.export.export(module, (torch.rand(1, 64),))
+    model = ct.convert(program, minimum_deployment_target=ct.target.iOS16)
+    config = ct.optimize.coreml.OpThresholdPrunerConfig(threshold=1e-12, minimum_sparsity_percentile=least)
+    made = ct.optimize.coreml.prune_weights(model, ct.optimize.coreml.OptimizationConfig(global_config=config))
+    function = made.get_spec().mlProgram.functions["main"]
+    types = [op.type for op in function.block_specializations[function.opset].operations]
+    assert ("constexpr_sparse_to_dense" in types) is pruned
+
+
 def test_trained_quantization_of_traced_modules() -> None:
     """Scales and zero points that modules of `coremltools.optimize.torch` hold, and their weights in integers."""
     from coremltools.optimize.torch.quantization import LinearQuantizer

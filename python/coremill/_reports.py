@@ -352,9 +352,9 @@ def compress(
     """Compresses the weights of a model or a program. Returns the result and a report with the error of each weight.
 
     The fields of a rule are the options of `coremill compress`: `linear`, `per`, `block`, `mode`, `palettize`, `group`,
-    `group_axis`, `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `name`, `op`,
-    `dtype`, `min_elements`, `max_elements`, `keep`. `rules` are dictionaries of these fields; the first rule that selects a
-    weight applies. Fields that are passed as keyword arguments form the last rule.
+    `group_axis`, `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `prune_least`,
+    `name`, `op`, `dtype`, `min_elements`, `max_elements`, `keep`. `rules` are dictionaries of these fields; the first rule
+    that selects a weight applies. Fields that are passed as keyword arguments form the last rule.
 
     `joint` compresses weights further that are compressed already: the elements that a pruned weight keeps become integers
     or indices, tables become integers, and quantized or palettized weights are pruned.

@@ -103,6 +103,9 @@ pub(crate) struct Args {
     /// [default: 0 for blocks, 1 for ratios]
     #[arg(long, value_name = "0|1", help_heading = "Pruning", requires = "prune")]
     prune_dim: Option<u8>,
+    /// Minimum share of elements to prune by a threshold; a weight with fewer stays as it is [default: 0.5]
+    #[arg(long, value_name = "SHARE", help_heading = "Pruning", requires = "prune")]
+    prune_least: Option<f64>,
 
     /// Choose the bits of each weight for a maximum total size, such as 12MB or 800KB
     #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, help_heading = "Targets", conflicts_with = "target_snr")]
@@ -316,6 +319,7 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
             prune: args.prune.clone(),
             prune_block: args.prune_block,
             prune_dim: args.prune_dim,
+            prune_least: args.prune_least,
             ..RuleText::default()
         };
         rules.push(text.to_rule().map_err(|error| super::failure(&error))?);

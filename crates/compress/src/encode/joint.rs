@@ -53,7 +53,7 @@ pub(crate) fn build_joint(
                 return Err(Refusal::Kept("less than 10 of its elements are not pruned"));
             }
             let form = CompressionConfig {
-                prune: Some(Prune::Threshold(0.0)),
+                prune: Some(Prune::Threshold { limit: 0.0, least: 0.0 }),
                 values: form.values.clone(),
             };
             return build_from(weight, &form, source, opset);

@@ -10,9 +10,6 @@ use crate::error::Refusal;
 use crate::form::Prune;
 use crate::weight::Weight;
 
-/// Minimum share of pruned elements. With less, threshold pruning is skipped, as in coremltools.
-const LEAST_SHARE: f64 = 0.5;
-
 /// Selects the elements of a weight to prune.
 pub(super) fn select(
     prune: &Prune,
@@ -40,16 +37,16 @@ pub(super) fn select(
             })?;
             Ok(PruneMask::Blocks { limit, half, groups })
         }
-        Prune::Threshold(threshold) => {
-            let threshold = threshold as f32;
+        Prune::Threshold { limit, least } => {
+            let limit = limit as f32;
             let mut zeros = 0;
             source.for_each_part(0, source.count, &mut |part| {
-                zeros += part.raw.iter().filter(|number| number.abs() <= threshold).count();
+                zeros += part.raw.iter().filter(|number| number.abs() <= limit).count();
             })?;
-            if (zeros as f64) < LEAST_SHARE * source.count as f64 {
-                return Err(Refusal::Kept("less than half of it is below the threshold"));
+            if (zeros as f64) < least * source.count as f64 {
+                return Err(Refusal::Kept("too few of its elements are below the threshold"));
             }
-            Ok(PruneMask::Below(threshold))
+            Ok(PruneMask::Below(limit))
         }
         Prune::Ratio { zeros, of, along } => {
             let groups = Groups::new(weight, of, along)?;

@@ -38,7 +38,7 @@ pub(super) fn build_trained_from(
     opset: Opset,
 ) -> Result<EncodedWeight, Refusal> {
     let rank = weight.shape.len();
-    let prune = trained.is_sparse.then_some(Prune::Threshold(0.0));
+    let prune = trained.is_sparse.then_some(Prune::Threshold { limit: 0.0, least: 0.0 });
     let form = CompressionConfig { prune, values: Values::Floats };
     if !source.is_finite()? {
         return Err(Refusal::NotFinite);

@@ -61,10 +61,11 @@ impl CompressionConfig {
             {
                 return wrong(format!("the share to prune must be from 0 to 1, got {share}"));
             }
-            Some(Prune::Threshold(threshold)) if !(threshold >= 0.0 && threshold.is_finite()) => {
-                return wrong(format!(
-                    "the threshold must be finite and at least 0, got {threshold}"
-                ));
+            Some(Prune::Threshold { limit, .. }) if !(limit >= 0.0 && limit.is_finite()) => {
+                return wrong(format!("the threshold must be finite and at least 0, got {limit}"));
+            }
+            Some(Prune::Threshold { least, .. }) if !(0.0..=1.0).contains(&least) => {
+                return wrong(format!("the least share to prune must be from 0 to 1, got {least}"));
             }
             Some(Prune::Blocks { size: 0, .. }) => {
                 return wrong("groups to prune must have at least 1 channel, got 0".to_owned());
@@ -114,8 +115,8 @@ impl fmt::Display for CompressionConfig {
             Some(Prune::Ratio { zeros, of, along }) => {
                 write!(f, "{separator}{zeros} of {of} {along} pruned")
             }
-            Some(Prune::Threshold(threshold)) => {
-                write!(f, "{separator}pruned up to {threshold}")
+            Some(Prune::Threshold { limit, .. }) => {
+                write!(f, "{separator}pruned up to {limit}")
             }
         }
     }

@@ -25,8 +25,13 @@ pub enum Prune {
         /// Axis of the groups.
         along: Channels,
     },
-    /// Elements up to this magnitude, if they are at least half of all elements.
-    Threshold(f64),
+    /// Elements up to a magnitude.
+    Threshold {
+        /// Largest magnitude of pruned elements.
+        limit: f64,
+        /// Share of the elements, from 0 to 1, below which the weight is kept as it is.
+        least: f64,
+    },
 }
 
 /// Axis of channels in a layer's weight.

@@ -13,6 +13,9 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
+/// Minimum share of elements to prune by a threshold, as in coremltools.
+const LEAST_SHARE: f64 = 0.5;
+
 /// A rule in text form. In a file, each rule is a table `[[rule]]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -58,6 +61,9 @@ pub struct RuleText {
     pub prune_block: Option<usize>,
     /// Axis of the channels that are pruned together: 0 for output channels, 1 for input channels.
     pub prune_dim: Option<u8>,
+    /// Minimum share of the elements that a threshold prunes, 0.5 by default. With fewer, the weight
+    /// stays as it is.
+    pub prune_least: Option<f64>,
 }
 
 /// One string or a list of strings.
@@ -192,7 +198,8 @@ impl FromStr for Pruning {
             ))
         };
         let prune = if let Some(threshold) = text.strip_prefix('>') {
-            Prune::Threshold(threshold.trim().parse().map_err(|_| wrong())?)
+            let limit = threshold.trim().parse().map_err(|_| wrong())?;
+            Prune::Threshold { limit, least: LEAST_SHARE }
         } else if let Some((zeros, of)) = text.split_once(':') {
             let number = |text: &str| text.trim().parse().map_err(|_| wrong());
             Prune::Ratio { zeros: number(zeros)?, of: number(of)?, along: Channels::Input }
@@ -321,7 +328,14 @@ impl RuleText {
                 return Err(unknown("prune_dim", &other.to_string(), accepted));
             }
         };
-        let prune = self.prune.as_ref().map(|pruning| pruning.0.clone());
+        let mut prune = self.prune.as_ref().map(|pruning| pruning.0.clone());
+        if let Some(share) = self.prune_least {
+            let Some(Prune::Threshold { least, .. }) = &mut prune else {
+                return Err(Error::new("`prune_least` is for pruning by a threshold")
+                    .with_hint("set the threshold: `prune = \">0.01\"`"));
+            };
+            *least = share;
+        }
         match (prune, self.prune_block, dim) {
             (prune, None, None) => Ok(prune),
             (Some(Prune::Magnitude(share)), Some(size), dim) => {

@@ -43,7 +43,7 @@ def _granularity(value: Any, known: tuple) -> str:
 
 def _check_threshold(value: Any) -> None:
     if value is not None and (not isinstance(value, int) or value < 0):
-        raise ValueError(f"weight_threshold must be a non-negative integer. Got {value}.")
+        raise ValueError(f"\"weight_threshold\" must be a non-negative integer. Got {value}.")
 
 
 class OpLinearQuantizerConfig(_OpConfig):
@@ -63,7 +63,7 @@ class OpLinearQuantizerConfig(_OpConfig):
             raise ValueError(f"Only mode linear or linear_symmetric supported for weight affine quantization. Got mode: {mode}")
         self.dtype = _integer_name(dtype)
         if self.dtype not in ("int8", "uint8", "int4", "uint4"):
-            raise ValueError(f"Should be int4/8 or uint4/8, but got {dtype}")
+            raise ValueError(f"Should be int4/8 or uint4/8, but got {self.dtype}")
         self.granularity = _granularity(granularity, ("per_tensor", "per_channel", "per_block"))
         _check_threshold(weight_threshold)
         self.block_size = block_size
@@ -137,17 +137,19 @@ class OpPalettizerConfig(_OpConfig):
         """`mode` is `kmeans`, `uniform`, `unique` or `custom`; `nbits` is 1, 2, 3, 4, 6 or 8."""
         self.mode = str(mode).upper()
         if self.mode not in ("KMEANS", "UNIFORM", "UNIQUE", "CUSTOM"):
-            raise ValueError(f"Only modes kmeans, uniform, unique and custom are supported for weight palettization. Got {mode}.")
-        if self.mode == "CUSTOM" and not callable(lut_function):
-            raise ValueError(f"lut_function must be set and callable for mode custom, got {lut_function!r}")
-        if self.mode != "CUSTOM" and lut_function is not None:
-            raise ValueError(f"lut_function must be None if mode is not custom, got mode {mode}")
+            raise ValueError(f"Only modes kmeans, uniform, unique and custom are supported for weight palettization. Got \"mode\": \"{mode}\".")
         if nbits is None and self.mode in ("KMEANS", "UNIFORM"):
-            raise ValueError("nbits must be provided for modes kmeans and uniform")
+            raise ValueError(f'"nbits" must be provided for {self.mode} mode')
         if nbits is not None and self.mode in ("UNIQUE", "CUSTOM"):
-            raise ValueError(f"nbits must be None for modes unique and custom, got {nbits}")
+            raise ValueError(f'"nbits" must NOT be provided for {self.mode} mode')
         if nbits is not None and nbits not in (1, 2, 3, 4, 6, 8):
-            raise ValueError(f"Invalid value of \"nbits\" ({nbits}) for palettization. Supported nbits are {{1, 2, 3, 4, 6, 8}}")
+            raise ValueError(f'Invalid value of "nbits" ({nbits}) for palettization. Supported "nbits" are {{1, 2, 3, 4, 6, 8}}')
+        if lut_function is None and self.mode == "CUSTOM":
+            raise ValueError('"lut_function" can not be None, if "mode" is "custom".')
+        if lut_function is not None and self.mode != "CUSTOM":
+            raise ValueError('"lut_function" must be None, if "mode" is not "custom".')
+        if lut_function is not None and not callable(lut_function):
+            raise ValueError(f'A function object must be provided as "lut_function". Got a "lut_function" as type {type(lut_function)}')
         self.nbits = nbits
         self.granularity = _granularity(granularity, ("per_tensor", "per_grouped_channel"))
         self.group_size = group_size
@@ -192,12 +194,12 @@ class OpThresholdPrunerConfig(_OpConfig):
         minimum_sparsity_percentile: float = 0.5,
         weight_threshold: int | None = 2048,
     ) -> None:
-        """`minimum_sparsity_percentile` has no effect: a weight stays dense where that is smaller."""
+        """A weight stays as it is if a smaller share than `minimum_sparsity_percentile` becomes zero."""
         if threshold < 0:
-            raise ValueError(f"Invalid value of threshold: {threshold}. Needs to be in [0, inf)")
+            raise ValueError(f"Invalid value of \"threshold\": {threshold}. Needs to be in [0, inf)")
         if not 0 <= minimum_sparsity_percentile <= 1:
             raise ValueError(
-                f"Invalid value of minimum_sparsity_percentile: {minimum_sparsity_percentile}. Needs to be in [0, 1]"
+                f"Invalid value of \"minimum_sparsity_percentile\": {minimum_sparsity_percentile}. Needs to be in [0, 1]"
             )
         self.threshold = threshold
         self.minimum_sparsity_percentile = minimum_sparsity_percentile
@@ -205,7 +207,11 @@ class OpThresholdPrunerConfig(_OpConfig):
         self.weight_threshold = weight_threshold
 
     def _rule(self) -> dict:
-        return {**self._selected(), "prune": f">{self.threshold:.12g}"}
+        return {
+            **self._selected(),
+            "prune": f">{float(self.threshold)!r}",
+            "prune_least": float(self.minimum_sparsity_percentile),
+        }
 
 
 class OpMagnitudePrunerConfig(_OpConfig):
@@ -221,13 +227,13 @@ class OpMagnitudePrunerConfig(_OpConfig):
     ) -> None:
         """Either `target_sparsity` or `n_m_ratio`."""
         if (target_sparsity is None) == (n_m_ratio is None):
-            raise ValueError("Either 'target_sparsity' or 'n_m_ratio' need to be set. They cannot be set at the same time.")
+            raise ValueError('Either "target_sparsity" or "n_m_ratio" need to be set. They cannot be set at the same time.')
         if target_sparsity is not None and not 0 <= target_sparsity <= 1:
-            raise ValueError(f"Invalid value of 'target_sparsity': {target_sparsity}. Needs to be in [0, 1]")
+            raise ValueError(f'Invalid value of "target_sparsity": {target_sparsity}. Needs to be in [0, 1].')
         if block_size is not None and n_m_ratio is not None:
-            raise ValueError("'block_size' and 'n_m_ratio' cannot be set at the same time.")
+            raise ValueError('"block_size" and "n_m_ratio" cannot be set at the same time.')
         if dim is not None and dim not in (0, 1):
-            raise ValueError("'dim' can only be 0 or 1.")
+            raise ValueError(f'"dim" must be 1 or 0. Got {dim}.')
         self.target_sparsity = target_sparsity
         self.block_size = block_size
         self.n_m_ratio = None if n_m_ratio is None else tuple(n_m_ratio)
