@@ -146,7 +146,7 @@ def _their(value: Any) -> Any:
     if isinstance(value, ours.PassPipeline):
         preset = {"default_palettization": "DEFAULT_PALETTIZATION", "default_sparsification": "DEFAULT_PRUNING"}.get(value._pipeline_name)
         made = getattr(_THEIR_PIPELINE, preset) if preset else _THEIR_PIPELINE()
-        made.remove_passes(value._removed)
+        made.passes = value.passes
         for name, options in value._options.items():
             # The presets have configurations of their own.
             if not (preset and name.startswith("compression::")):

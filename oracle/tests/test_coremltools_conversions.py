@@ -245,6 +245,29 @@ def test_least_share_of_a_threshold(least: float, pruned: bool) -> None:
     assert ("constexpr_sparse_to_dense" in types) is pruned
 
 
+def test_pipelines_list_passes() -> None:
+    """As coremltools lists them; passes of compression can be added, and run in their order."""
+    for name in ("DEFAULT", "DEFAULT_PRUNING", "DEFAULT_PALETTIZATION", "CLEANUP", "EMPTY"):
+        assert getattr(ct.PassPipeline, name).passes == getattr(coremltools.PassPipeline, name).passes
+    torch.manual_seed(0)
+    module = torch.nn.Linear(64, 64).eval()
+    pipeline = ct.PassPipeline.DEFAULT_PRUNING
+    pipeline.insert_pass(pipeline.passes.index("compression::prune_weights") + 1, "compression::palettize_weights")
+    palettizer = ct.optimize.coreml.OpPalettizerConfig(mode="kmeans", nbits=4)
+    config = ct.optimize.coreml.OptimizationConfig(global_config=palettizer)
+    pipeline.set_options("compression::palettize_weights", {"config": config})
+    program = torch.export.export(module, (torch.rand(1, 64),))
+    model = ct.convert(program, pass_pipeline=pipeline, minimum_deployment_target=ct.target.iOS16)
+    function = model.get_spec().mlProgram.functions["main"]
+    types = [op.type for op in function.block_specializations[function.opset].operations]
+    assert "constexpr_lut_to_dense" in types
+    with pytest.raises(NotImplementedError, match="the pass 'common::unknown' is not supported"):
+        pipeline.append_pass("common::unknown")
+    pipeline = ct.PassPipeline.EMPTY
+    assert pipeline.is_fp32
+    assert "fuse_affine" in pipeline.skipped()
+
+
 def test_trained_quantization_of_traced_modules() -> None:
     """Scales and zero points that modules of `coremltools.optimize.torch` hold, and their weights in integers."""
     from coremltools.optimize.torch.quantization import LinearQuantizer

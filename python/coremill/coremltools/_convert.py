@@ -64,7 +64,7 @@ def convert(
         compute_units: noted in the model; predictions run on the CPU.
         package_dir: where the package is written, too.
         debug: has no effect.
-        pass_pipeline: passes that are left out.
+        pass_pipeline: passes that are left out, and passes that compress weights.
         states: the states; buffers that the model writes to are states, whether they are listed or not.
     """
     from ._missing import unsupported
@@ -147,13 +147,15 @@ def _with_zero_states(program: Any, states: list | None) -> Any:
 
 
 def _compressed(model: MLModel, pipeline: Any) -> MLModel:
-    """The model with its weights compressed as the options of a pipeline's passes say."""
+    """The model with its weights compressed by the passes of a pipeline, as their options say."""
+    if not hasattr(pipeline, "compression"):
+        return model
     from .optimize import coreml
 
-    for name in ("prune_weights", "palettize_weights", "linear_quantize_weights"):
-        options = getattr(pipeline, "_options", {}).get(f"compression::{name}") or {}
+    for name in pipeline.compression():
+        options = pipeline.get_options(f"compression::{name}") or {}
         if options.get("config") is not None:
-            model = getattr(coreml, name)(model, options["config"])
+            model = getattr(coreml, name)(model, options["config"], bool(options.get("joint_compression")))
     return model
 
 

@@ -27,6 +27,53 @@ _SAME = {
 }
 
 
+#: The names of coremltools' passes, all of which begin with `common::`, in its order.
+_COMMON = """
+    lower_complex_dialect_ops update_output_dtypes cast_optimization noop_elimination int_op_canonicalization
+    nullify_redundant_quantization_zero_point dequantize_quantize_pair_elimination
+    distributive_quantized_binary_op_scale_normalization dequantize_to_constexpr canonicalize_quantized_lut_pattern
+    const_elimination sanitize_input_output_names divide_to_multiply select_optimization
+    add_conv_transpose_output_shape const_elimination const_deduplication loop_invariant_elimination
+    remove_symbolic_reshape noop_elimination fuse_matmul_weight_bias fuse_linear_bias fuse_gelu_tanh_approximation
+    fuse_gelu_exact fuse_leaky_relu rank0_expand_dims_swap fuse_squeeze_expand_dims compose_conv1d
+    use_reflection_padding merge_consecutive_paddings fuse_pad_conv image_input_preprocess replace_stack_reshape
+    reduce_transposes fuse_dilated_conv fuse_conv_scale fuse_conv_bias fuse_onehot_matmul_to_gather
+    fuse_layernorm_or_instancenorm fuse_elementwise_to_batchnorm fuse_reduce_mean fuse_conv_batchnorm fuse_conv_scale
+    fuse_conv_bias fuse_conv_batchnorm detect_concat_interleave concat_to_pixel_shuffle fuse_prelu prelu_to_lrelu
+    merge_consecutive_relus merge_consecutive_reshapes merge_consecutive_transposes fuse_transpose_matmul
+    expand_high_rank_reshape_and_transpose fuse_stack_split reduce_transposes remove_redundant_ops
+    dedup_op_and_var_names add_fp16_cast add_int16_cast update_output_dtypes guard_negative_gather_indices
+    const_elimination dead_code_elimination cast_optimization dead_code_elimination add_int16_cast const_elimination
+    dead_code_elimination cast_optimization dead_code_elimination const_elimination canonicalize_inplace_pattern
+    prefer_state_in_downstream const_elimination dead_code_elimination
+""".split()
+_CLEANUP = """
+    dead_code_elimination const_elimination cast_optimization dead_code_elimination const_elimination
+    const_deduplication dead_code_elimination merge_affine_dequantize_with_consecutive_ops expand_dynamic_linear
+    fuse_transpose_matmul dead_code_elimination const_deduplication loop_invariant_elimination noop_elimination
+    dedup_op_and_var_names reduce_transposes remove_redundant_ops topological_reorder dead_code_elimination
+""".split()
+#: Passes that pipelines may add: they compress weights after the conversion.
+_COMPRESSION = ("compression::prune_weights", "compression::palettize_weights", "compression::linear_quantize_weights")
+
+
+def _pass_names(pipeline_name: str) -> list:
+    """coremltools' passes of a pipeline."""
+    first = {"default_palettization": _COMPRESSION[1:2], "default_sparsification": _COMPRESSION[:1]}
+    if pipeline_name == "empty":
+        return []
+    common = _CLEANUP if pipeline_name == "cleanup" else _COMMON + _CLEANUP
+    return [*first.get(pipeline_name, ()), *(f"common::{name}" for name in common)]
+
+
+def _check_name(name: str) -> None:
+    kind, _, own = name.rpartition("::")
+    if name not in _COMPRESSION and not (kind == "common" and own in (*_COMMON, *_CLEANUP)):
+        from ._missing import unsupported
+
+        raise unsupported(f"the pass {name!r}", "coremill runs its own passes, and those that compress weights")
+
+
 #: Options of coremltools' passes. Only those of `add_fp16_cast` and of compression have an effect.
 _OPTIONS = {
     "add_fp16_cast": ("op_selector", "skip_ops_by_type"),
@@ -102,37 +149,51 @@ class _Pipelines(type):
 
 
 class PassPipeline(metaclass=_Pipelines):
-    """The passes of a conversion. coremill's are its own; removing one that it has too leaves it out."""
+    """The passes of a conversion, by coremltools' names.
+
+    coremill's are its own. One that does the same as a pass is left out if the pipeline does not have that pass.
+    """
 
     def __init__(self, pass_names: Any = None, pipeline_name: str = "default") -> None:
-        """All passes unless names are given."""
-        self.passes = None if pass_names is None else list(pass_names)
-        self._removed: set = set()
+        """The passes of the default pipeline unless names are given."""
+        self.passes = _pass_names(pipeline_name) if pass_names is None else pass_names
         self._options: dict = {}
+        #: Removed passes, of which coremill may have some that coremltools has not.
+        self._removed: set = set()
         self._pipeline_name = pipeline_name
 
     def __str__(self) -> str:
         return self._pipeline_name
 
+    @property
+    def passes(self) -> list:
+        """The names of the passes."""
+        return self._passes
+
+    @passes.setter
+    def passes(self, passes: Any) -> None:
+        passes = list(passes)
+        for name in passes:
+            _check_name(name)
+        self._passes = passes
+
     def remove_passes(self, passes_names: Any) -> None:
         """Leaves passes out."""
         self._removed.update(passes_names)
-        if self.passes is not None:
-            self.passes = [name for name in self.passes if name not in self._removed]
+        self._passes = [name for name in self._passes if name not in self._removed]
 
     def remove_pass(self, index: int) -> None:
-        """Leaves out the pass at an index, which only pipelines of named passes have."""
-        if self.passes is None:
-            raise ValueError("this pipeline does not list its passes; call `remove_passes` with names")
-        del self.passes[index]
+        """Leaves out the pass at an index."""
+        del self._passes[index]
 
     def append_pass(self, pass_name: str) -> None:
-        """Passes of coremltools cannot be added."""
-        from ._missing import unsupported
+        """Adds a pass at the end. Only passes of compression have an effect."""
+        self.insert_pass(len(self._passes), pass_name)
 
-        raise unsupported(f"PassPipeline.append_pass({pass_name!r})", "coremill runs the passes that it has")
-
-    insert_pass = append_pass
+    def insert_pass(self, index: int, pass_name: str) -> None:
+        """Adds a pass. Only passes of compression have an effect, in their order."""
+        _check_name(pass_name)
+        self._passes.insert(index, pass_name)
 
     def set_options(self, pass_name: str, options: dict, override: bool = True) -> None:
         """Sets the options of a pass; `op_selector` and `skip_ops_by_type` of `add_fp16_cast` have an effect."""
@@ -146,10 +207,16 @@ class PassPipeline(metaclass=_Pipelines):
 
     @property
     def is_fp32(self) -> bool:
-        """Whether the pass that makes floats fp16 was left out."""
-        return any(name.endswith("add_fp16_cast") for name in self._removed)
+        """Whether the pass that makes floats fp16 is missing."""
+        return "common::add_fp16_cast" not in self._passes
 
     def skipped(self) -> list:
-        """The passes of coremill that are left out."""
-        names = {name.rpartition("::")[2] for name in self._removed}
-        return sorted({_SAME[name] for name in names if name in _SAME})
+        """The passes of coremill that are left out: those that do the same as passes that are missing or were removed."""
+        names = {name.rpartition("::")[2] for name in self._passes}
+        missing = {name for name in (*_COMMON, *_CLEANUP) if name not in names}
+        missing.update(name.rpartition("::")[2] for name in self._removed)
+        return sorted({ours for theirs, ours in _SAME.items() if theirs in missing})
+
+    def compression(self) -> list:
+        """The names of the functions that compress weights, in the order of the passes."""
+        return [name.rpartition("::")[2] for name in self._passes if name in _COMPRESSION]
