@@ -30,6 +30,8 @@ __all__ = ["affine_quantize_weights", "decompress_weights", "palettize_weights",
 
 #: Weights with more elements are compressed unless a function selects them.
 _MIN_ELEMENTS = 2048
+#: The code of fp16 in the schema of ML Programs.
+_FLOAT16 = 10
 
 
 def __getattr__(name: str) -> Any:
@@ -87,7 +89,7 @@ def _selected(mlmodel: MLModel, config: Any, op_selector: Selector | None) -> Op
 
 
 def _weights(mlmodel: MLModel) -> list:
-    """The weights as constant operations, without their elements."""
+    """The weights as constant operations with coremltools' names, without their elements."""
     found = []
     for function in mlmodel._spec.mlProgram.functions.values():
         for block in function.block_specializations.values():
@@ -100,5 +102,7 @@ def _weights(mlmodel: MLModel) -> list:
                     elements *= size
                 array = SimpleNamespace(shape=shape, size=elements, ndim=len(shape))
                 value = SimpleNamespace(val=array, shape=shape, rank=len(shape))
-                found.append(SimpleNamespace(op_type="const", name=op.outputs[0].name, val=value, outputs=[value]))
+                # coremltools marks weights that it rounds.
+                rounded = "_to_fp16" if op.outputs[0].type.tensorType.dataType == _FLOAT16 else ""
+                found.append(SimpleNamespace(op_type="const", name=op.outputs[0].name + rounded, val=value, outputs=[value]))
     return found

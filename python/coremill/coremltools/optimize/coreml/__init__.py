@@ -151,7 +151,7 @@ def _not_finite(message: str) -> str | None:
 
 
 def _of_operations(mlmodel: MLModel, rules: list) -> list:
-    """The rules, with rules for the weights of operations that rules name."""
+    """The rules, with rules for the weights that rules name by operations that use them or by coremltools' names."""
     names = {rule["name"] for rule in rules if "name" in rule}
     if not names:
         return rules
@@ -161,8 +161,11 @@ def _of_operations(mlmodel: MLModel, rules: list) -> list:
     selected = []
     for rule in rules:
         selected.append(rule)
-        users = (weight for weight in known if any(user["name"] == rule.get("name") for user in weight["users"]))
-        selected += [{**rule, "name": weight["value"]} for weight in users]
+        for weight in known:
+            is_used = any(user["name"] == rule.get("name") for user in weight["users"])
+            # coremltools marks weights that it rounds.
+            if is_used or (weight["dtype"] == "fp16" and rule.get("name") == f"{weight['value']}_to_fp16"):
+                selected.append({**rule, "name": weight["value"]})
     return selected
 
 
