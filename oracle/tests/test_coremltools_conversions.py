@@ -268,6 +268,38 @@ def test_pipelines_list_passes() -> None:
     assert "fuse_affine" in pipeline.skipped()
 
 
+class Returned(torch.nn.Module):
+    """Returns its argument, too."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x
+
+
+class Unnamed(torch.nn.Module):
+    """Arguments without names."""
+
+    def forward(self, *values: torch.Tensor) -> torch.Tensor:
+        return torch.atan2(*values)
+
+
+def test_names_of_inputs_and_outputs_differ() -> None:
+    """Traced modules that return an input, and with arguments without names."""
+    x = torch.rand(2, 3)
+    for program in (torch.jit.trace(Returned(), x), torch.export.export(Returned(), (x,))):
+        model = ct.convert(program, inputs=[ct.TensorType(name="x", shape=(2, 3))], compute_precision=ct.precision.FLOAT32)
+        one, other = model.predict({"x": x.numpy()}).values()
+        assert "x" not in model.output_description
+        numpy.testing.assert_array_equal(one, (x + 1).numpy())
+        numpy.testing.assert_array_equal(other, x.numpy())
+    traced = torch.jit.trace(Unnamed(), (x, x[0]))
+    names = []
+    for package, options in ((ct, {}), (coremltools, {"convert_to": "mlprogram", "skip_model_load": True})):
+        inputs = [package.TensorType(shape=(2, 3)), package.TensorType(shape=(3,))]
+        spec = package.convert(traced, inputs=inputs, **options).get_spec()
+        names.append([feature.name for feature in (*spec.description.input, *spec.description.output)])
+    assert names[0] == names[1]
+
+
 def test_trained_quantization_of_traced_modules() -> None:
     """Scales and zero points that modules of `coremltools.optimize.torch` hold, and their weights in integers."""
     from coremltools.optimize.torch.quantization import LinearQuantizer

@@ -72,7 +72,7 @@ def convert(
     from ._passes import check_options
     from ._scopes import scopes_by_value
     from ._sources import source as exported
-    from ._sources import with_constant_buffers
+    from ._sources import with_constant_buffers, with_names_apart
     from ._trained import check_release, notes
     from .models.model import MLModel
 
@@ -107,8 +107,9 @@ def convert(
     made.program = _with_zero_states(made.program, states)
     options["input_names"] = made.input_names
     names = [one.name for one in wanted if one.name is not None]
-    if names or made.output_names:
-        options["output_names"] = names or made.output_names
+    output_names = with_names_apart(made, names) or names or made.output_names
+    if output_names:
+        options["output_names"] = output_names
     if made.shapes:
         options["shapes"] = made.shapes
     options["metadata"] = _notes(made)

@@ -242,11 +242,15 @@ def _example(one: Any) -> Any:
     return torch.zeros(sizes, dtype=dtypes[name]) if name in ("int32", "int8", "bool") else torch.rand(sizes, dtype=dtypes[name])
 
 
+#: Size of dimensions without a default in examples: large enough for indices in models, and no usual number of channels.
+_OPEN_SIZE = 7
+
+
 def _example_size(size: Any) -> int:
     if not hasattr(size, "lower_bound"):
         return int(size)
     upper = size.upper_bound if size.upper_bound > 0 else max(size.default, 4)
-    return size.default if size.default > 1 else max(size.lower_bound, min(upper, 3))
+    return size.default if size.default > 1 else max(size.lower_bound, min(upper, _OPEN_SIZE))
 
 
 def _dynamic(given: list) -> list | None:
@@ -318,7 +322,8 @@ def _of_script(module: Any, inputs: list) -> Source:
     nested = _nested(inputs, iter(examples))
     _check_dynamic_quantization(module)
     # The converter changes the graph.
-    outputs = _names_of_outputs(module)
+    graph = _canonical(module)
+    outputs = _names_of_outputs(graph)
 
     class Converter(TS2EPConverter):
         """Exports with the dimensions that are asked for."""
@@ -370,8 +375,8 @@ def _of_script(module: Any, inputs: list) -> Source:
         made.output_names = outputs
     known = _user_inputs(program)
     if len(known) == len(names):
-        # The names in the traced graph are those of the module's arguments.
-        clean = [_identifier(name.split(".")[0]) for name in names]
+        # The names in the traced graph are those of the module's arguments, or numbers.
+        clean = [_identifier(value.debugName().split(".")[0]) for value in graph.inputs()][1:]
         made.input_names = [one.name or name for one, name in zip(given, clean)]
         shapes = _known_shapes(program)
         for one, name, own in zip(given, made.input_names, known):
@@ -393,14 +398,33 @@ def _check_dynamic_quantization(module: Any) -> None:
             )
 
 
-def _names_of_outputs(module: Any) -> list:
-    """The names that coremltools gives to outputs: those of torch's canonical graph. Empty if an output has none of its own."""
+def with_names_apart(made: Source, names: list) -> list:
+    """Names for the outputs that are not those of inputs, which Core ML does not take; empty if they are apart already."""
+    signature = getattr(made.program, "graph_signature", None)
+    inputs = set(made.input_names)
+    found = list(names or made.output_names or ([] if signature is None else signature.user_outputs))
+    if names or not all(isinstance(name, str) for name in found) or not inputs.intersection(found):
+        return []
+    apart: list = []
+    for name in found:
+        while name in inputs or name in apart:
+            name += "_out"
+        apart.append(name)
+    return apart
+
+
+def _canonical(module: Any) -> Any:
+    """torch's canonical graph, from which coremltools has the names of inputs and outputs."""
     import torch
 
     graph = module.forward.graph.copy()
     for name in ("inline", "inline_fork_wait", "dce", "canonicalize_graph_fuser_ops"):
         getattr(torch._C, f"_jit_pass_{name}")(graph)
-    graph = torch._C._jit_pass_canonicalize(graph)
+    return torch._C._jit_pass_canonicalize(graph)
+
+
+def _names_of_outputs(graph: Any) -> list:
+    """The names that coremltools gives to the outputs of a canonical graph. Empty if an output has none of its own."""
     values = list(graph.outputs())
     while any(value.node().kind() in ("prim::TupleConstruct", "prim::ListConstruct") for value in values):
         values = [
@@ -408,10 +432,9 @@ def _names_of_outputs(module: Any) -> list:
             for value in values
             for inner in (value.node().inputs() if value.node().kind().endswith("Construct") else [value])
         ]
-    inputs = {_identifier(value.debugName().split(".")[0]) for value in graph.inputs()}
     names = [_identifier(value.debugName().replace(".", "_")) for value in values]
     is_plain = all(value.isCompleteTensor() or str(value.type()) == "Tensor" for value in values)
-    return names if is_plain and len(set(names)) == len(names) and not inputs & set(names) else []
+    return names if is_plain and len(set(names)) == len(names) else []
 
 
 def _identifier(name: str) -> str:
