@@ -109,6 +109,8 @@ def repeats() -> Iterator[Case]:
     for kind in KINDS:
         yield case("aten.expand.default", of(kind, 3, 1), [3, 4])
     yield case("aten.expand_as.default", real(3, 1), real(3, 4))
+    for axes in (1, 2, 3):
+        yield case(f"aten.atleast_{axes}d.Sequence", [real(), real(3), real(2, 3), real(2, 3, 2)])
     yield case("aten.broadcast_tensors.default", [real(3, 1), real(1, 4)])
     yield case("aten.broadcast_tensors.default", [real(3), real(2, 1), real()])
     yield case("aten.expand.default", free(lambda *s: real(*s), (3, 1), (5, 1)), [-1, 4])

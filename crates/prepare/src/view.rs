@@ -82,10 +82,15 @@ pub(crate) fn views(
     if APART.contains(&name.as_str()) {
         return pieces(node, source, &results, editor);
     }
-    if matches!(name.as_str(), "broadcast_tensors" | "meshgrid") {
+    let is_each = match &node.target {
+        Target::Operator { overload, .. } => name.starts_with("atleast_") && overload == "Sequence",
+        _ => false,
+    };
+    if is_each || matches!(name.as_str(), "broadcast_tensors" | "meshgrid") {
         let found = results.into_iter().enumerate().map(|(index, result)| {
             let view = match name.as_str() {
                 "meshgrid" => View::ReadOnly(Box::new(node.clone()), ELEMENTS_SHARED),
+                _ if is_each => View::Reshape,
                 _ => View::Expand,
             };
             ViewResult { result, source: index, view, of_storage: false }

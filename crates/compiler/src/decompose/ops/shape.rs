@@ -29,6 +29,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     by(expanded, &["aten.expand_as", "aten.broadcast_to"]),
     by(broadcast_all, &["aten.broadcast_tensors"]),
+    by(each_at_least, &["aten.atleast_{1,2,3}d.Sequence"]),
     by(turned, &["aten.mT", "aten.mH", "aten.adjoint"]),
     by(reversed, &["aten.numpy_T"]),
     by(moved, &["aten.movedim", "aten.moveaxis"]),
@@ -76,6 +77,24 @@ fn broadcast_all(call: &mut Call<'_>) -> Results {
         sizes = both;
     }
     all.iter().map(|tensor| call.expand(tensor, sizes.clone()).map(RewriteResult::Tensor)).collect()
+}
+
+/// `atleast_1d` to `atleast_3d` of several tensors.
+fn each_at_least(call: &mut Call<'_>) -> Results {
+    let axes = if call.name() == "atleast_1d" { 1 } else { 2 };
+    let has_depth = call.name() == "atleast_3d";
+    let all = call.tensors("tensors")?;
+    let viewed = all.iter().map(|tensor| {
+        let mut sizes = tensor.sizes.clone();
+        while sizes.len() < axes {
+            sizes.insert(0, Size::Fixed(1));
+        }
+        if has_depth && sizes.len() == axes {
+            sizes.push(Size::Fixed(1));
+        }
+        call.view(tensor, sizes).map(RewriteResult::Tensor)
+    });
+    viewed.collect()
 }
 
 fn turned(call: &mut Call<'_>) -> Results {
