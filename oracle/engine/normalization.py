@@ -215,7 +215,7 @@ def _local_response_norm() -> Iterator[Case]:
         return case(label, "local_response_norm", opset, inputs, [expected.numpy()], dtypes=[dtype], **TOLERANCE)
 
     for opset in (IOS15, IOS17):
-        for at, shape in enumerate(((1, 5, 3), (2, 4, 2, 2), (2, 1, 3), (1, 6, 1, 1))):
+        for at, shape in enumerate(((1, 5, 3), (2, 4, 2, 2), (2, 1, 3), (1, 6, 1, 1), (1, 4, 2, 1, 3))):
             for size in (1, 2, 3, 5):
                 dtype = ("fp32", "fp16")[(at + size) % 2]
                 x = draw(f"local-{shape}-{size}", *shape, low=-3, high=3, dtype=dtype)
