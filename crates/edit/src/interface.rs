@@ -8,6 +8,7 @@ use coremill_mil::ir::{
 };
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
+use coremill_passes::keep_unused_inputs;
 use coremill_tensor::DType;
 
 use crate::error::Error;
@@ -247,8 +248,18 @@ impl<'m> Interface<'m> {
         used.filter(|binding| **binding == Binding::Value(value)).count()
     }
 
-    /// Removes operations of the body whose results nothing uses.
+    /// Removes operations of the body whose results nothing uses, except for the only use of an input: Core ML
+    /// rejects programs with unused inputs.
     pub(crate) fn sweep(&mut self) {
+        self.remove_unused();
+        let before = self.function.value_count();
+        keep_unused_inputs(self.function);
+        for at in before..self.function.value_count() {
+            self.names.insert(self.function.value(ValueId::from_index(at)).name.clone());
+        }
+    }
+
+    fn remove_unused(&mut self) {
         loop {
             let mut used: HashSet<ValueId> = HashSet::new();
             for (block, _) in self.function.blocks_in_order() {
@@ -260,12 +271,19 @@ impl<'m> Interface<'m> {
                     Binding::Literal(_) => None,
                 }));
             }
+            let only_use = |op: &Op| match op.binding("x") {
+                Some(Binding::Value(x)) if op.kind() == Some(OpKind::Identity) => {
+                    self.function.inputs().contains(x) && self.use_count(*x) == 1
+                }
+                _ => false,
+            };
             let body = self.function.body;
             let is_dead = |op: &Op| {
                 let has_effect = matches!(op.kind(), Some(OpKind::WriteState) | None);
                 // Loops and branches may write states.
                 let is_plain = op.blocks.is_empty();
-                !has_effect && is_plain && op.outputs.iter().all(|output| !used.contains(output))
+                let is_unused = op.outputs.iter().all(|output| !used.contains(output));
+                !has_effect && is_plain && is_unused && !only_use(op)
             };
             let ops = &self.function.block(body).ops;
             let kept: Vec<OpId> =

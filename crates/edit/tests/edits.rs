@@ -189,6 +189,21 @@ fn outputs_come_and_go() {
     );
 }
 
+/// Core ML rejects programs with unused inputs.
+#[test]
+fn inputs_stay_used() {
+    let unused = "func main<ios16>(tensor<fp32, [2]> x, tensor<fp32, [2]> z) {
+        tensor<fp32, [2]> z_unused = identity(x = z);
+        tensor<fp32, [2]> y = relu(x = x);
+    } -> (y);";
+    let fp16 = |name: &str| Edit::Retype { name: name.to_owned(), dtype: ElementType::Fp16 };
+    let model = edited(unused, &[fp16("y")]);
+    assert_eq!(operations(&model)[0], "z_unused = identity(x = z)");
+    for edits in [vec![fp16("z")], vec![fp16("z"), fp16("y"), fp16("x")]] {
+        assert_eq!(edited(unused, &edits).description.inputs.len(), 2);
+    }
+}
+
 #[test]
 fn shapes_are_inferred_again() {
     let shapes = |shapes: &[[u64; 2]]| {
