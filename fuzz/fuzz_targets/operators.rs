@@ -44,8 +44,7 @@ fuzz_target!(|data: &[u8]| {
     let mut news = outcome.is_some() && first(&operator.reached, &REACHED);
     news |= outcome.is_some_and(|ways| ways > 0) && first(&operator.lowered, &LOWERED);
     if news {
-        let (reached, lowered) =
-            (REACHED.load(Ordering::Relaxed), LOWERED.load(Ordering::Relaxed));
+        let (reached, lowered) = (REACHED.load(Ordering::Relaxed), LOWERED.load(Ordering::Relaxed));
         let name = &operator.schema.name;
         eprintln!("operators: {reached} of {} reached, {lowered} lowered: {name}", all().len());
     }

@@ -182,7 +182,7 @@ impl Pool {
             let _gate = shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
             shared.wake.notify_all();
         }
-        while shared.step(0) {}
+        shared.work_off(0);
         shared.finish();
         let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         shared.busy.store(false, Ordering::Release);
@@ -192,17 +192,20 @@ impl Pool {
     }
 
     /// Runs the body over ranges that cover `0..length`, several for each thread. Each range has at least
-    /// `grain` elements, except the last one.
+    /// `grain` elements, unless `length` is smaller.
     pub fn run_ranges(
         &self,
         length: usize,
         grain: usize,
         body: impl Fn(std::ops::Range<usize>) + Sync,
     ) {
-        let chunks = if self.threads() == 1 { 1 } else { self.threads() * 4 };
-        let step = length.div_ceil(chunks).max(grain).max(1);
-        self.run(length.div_ceil(step), |task| {
-            body(task * step..((task + 1) * step).min(length));
+        let threads = self.threads();
+        let most = if threads == 1 { 1 } else { threads * 4 };
+        let ranges = (length / grain.max(1)).clamp(1, most);
+        // Threads get equal parts.
+        let ranges = if ranges > threads { ranges / threads * threads } else { ranges };
+        self.run(ranges.min(length), |task| {
+            body(task * length / ranges..(task + 1) * length / ranges);
         });
     }
 }
@@ -239,7 +242,7 @@ impl PoolState {
             }
             // A job that starts while tasks of this job are taken is treated as the newer one.
             seen = self.newest.load(Ordering::SeqCst);
-            while self.step(index) {}
+            self.work_off(index);
         }
     }
 
@@ -263,11 +266,25 @@ impl PoolState {
         self.newest.load(Ordering::SeqCst) != seen
     }
 
-    /// Takes a task from the own range, or else from another one, and runs it. Returns whether there was a
-    /// task.
-    fn step(&self, own: usize) -> bool {
-        let take = |at: usize| self.untaken[(own + at) % self.untaken.len()].take(at == 0);
-        let Some(task) = (0..self.untaken.len()).find_map(take) else { return false };
+    /// Runs tasks until there are none, first those of the own range, then those of others. Finished tasks are
+    /// counted at the end of each range, since all threads write to the count.
+    fn work_off(&self, own: usize) {
+        let count = self.untaken.len();
+        for at in 0..count {
+            let range = &self.untaken[(own + at) % count];
+            let mut done = 0;
+            while let Some(task) = range.take(at == 0) {
+                self.run_task(task);
+                done += 1;
+            }
+            if done > 0 {
+                self.undone.fetch_sub(done, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Runs a task that this thread has taken.
+    fn run_task(&self, task: usize) {
         // SAFETY: this thread holds an unfinished task of the job, so `job` is not written.
         #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
         let job = unsafe { *self.job.get() };
@@ -279,8 +296,6 @@ impl PoolState {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
             }
         }
-        self.undone.fetch_sub(1, Ordering::AcqRel);
-        true
     }
 
     /// Waits for the tasks that other threads have taken.

@@ -14,7 +14,7 @@ use coremill_engine::Array;
 use serde_json::Value;
 
 use super::loaded::{LoadedModel, models, run_optimized};
-use super::measure::arrays;
+use super::measure::{arrays, round_trip_ns};
 use super::start;
 use crate::oracle;
 use crate::workspace::root;
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let names = models(&directory, &arguments.only)?;
     let mut broken = Vec::new();
     println!(
-        "{:<26} {:>2} {:>10} {:>10} {:>12} {:>10} {:>8} {:>8} {:>9}",
+        "{:<26} {:>2} {:>10} {:>10} {:>12} {:>10} {:>8} {:>8} {:>9} {:>8}",
         if arguments.shortest { "shortest ms" } else { "median ms" },
         "T",
         "engine",
@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         "openvino",
         "/ torch",
         "/ best",
-        "error"
+        "error",
+        "apart ns"
     );
     for &threads in &arguments.threads {
         let mut peers = match arguments.profile {
@@ -128,6 +129,8 @@ struct Row {
     peers: BTreeMap<&'static str, f64>,
     /// Error relative to the largest result of eager torch; `None` if there are no reference results.
     error: Option<f32>,
+    /// From one processor to another and back.
+    round_trip_ns: Option<f64>,
 }
 
 impl Row {
@@ -140,8 +143,9 @@ impl Row {
         let to_torch = shown(time("torch").map(|time| self.engine / time));
         let to_best = shown(best.map(|time| self.engine / time));
         let error = or_dash(self.error.map(|error| format!("{error:.1e}")));
+        let apart = or_dash(self.round_trip_ns.map(|time| format!("{time:.0}")));
         println!(
-            "{name:<26} {threads:>2} {:>10.2} {torch:>10} {onnxruntime:>12} {openvino:>10} {to_torch:>8} {to_best:>8} {error:>9}",
+            "{name:<26} {threads:>2} {:>10.2} {torch:>10} {onnxruntime:>12} {openvino:>10} {to_torch:>8} {to_best:>8} {error:>9} {apart:>8}",
             self.engine
         );
     }
@@ -203,7 +207,7 @@ fn measure(
         times.get(at).copied().unwrap_or(f64::NAN)
     };
     let peers = theirs.into_iter().map(|(peer, times)| (peer, middle(times))).collect();
-    Ok(Row { engine: middle(own), peers, error })
+    Ok(Row { engine: middle(own), peers, error, round_trip_ns: round_trip_ns(threads) })
 }
 
 /// Prints the time of each kind of step.
@@ -241,7 +245,7 @@ fn profile(
     }
     own.sort_by(f64::total_cmp);
     let engine = own.get(own.len() / 2).copied().unwrap_or(f64::NAN);
-    Ok(Row { engine, peers: BTreeMap::new(), error })
+    Ok(Row { engine, peers: BTreeMap::new(), error, round_trip_ns: None })
 }
 
 /// Runs once; returns the error relative to the results of eager torch.

@@ -62,7 +62,7 @@ pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey
         passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
     }
     expand_constants(source, &graph.body)?;
-    let places = place::place(&mut graph);
+    let places = place::place(&mut graph, machine.pool.threads());
     let (bytes, limit) = (places.length.saturating_mul(4), source.limits.bytes);
     if bytes > limit {
         return Err(Error::limit(format!("values take {bytes} bytes; the limit is {limit}"))

@@ -132,12 +132,12 @@ pub fn convolve_depthwise(
     // finished.
     const TASK_BYTES: usize = 256 * 1024;
     let row_bytes = width * extents.channels * size_of::<f32>();
-    let share = match pool.threads() {
-        1 => height,
-        threads => height.div_ceil(threads * 2),
-    };
-    let rows = (TASK_BYTES / row_bytes.max(1)).clamp(1, share);
+    let rows = (TASK_BYTES / row_bytes.max(1)).max(1);
     let blocks = height.div_ceil(rows);
+    let blocks = match pool.threads() {
+        1 => blocks,
+        threads => blocks.max(threads * 2).next_multiple_of(threads).min(height),
+    };
     let vectors = extents.channels.div_ceil(LEAST_CHANNELS);
     let wanted = if pool.threads() == 1 { 1 } else { pool.threads() * 4 };
     let groups = wanted.div_ceil(extents.batch * blocks).clamp(1, vectors);
@@ -146,7 +146,8 @@ pub fn convolve_depthwise(
     // group.
     let groups = (extents.channels / group).max(1);
     // Each task takes some microseconds.
-    let macs = rows * width * group * extents.kernel[0] * extents.kernel[1];
+    let rows = |block: usize| block * height / blocks..(block + 1) * height / blocks;
+    let macs = rows(0).len() * width * group * extents.kernel[0] * extents.kernel[1];
     let tasks = extents.batch * blocks * groups;
     let grain = (65_536 / macs.max(1)).max(1);
     pool.run_ranges(tasks, grain, |range| {
@@ -155,13 +156,8 @@ pub fn convolve_depthwise(
             let last = index + 1 == groups;
             let end = if last { extents.channels } else { (index + 1) * group };
             let channels = index * group..end;
-            let first = block % blocks * rows;
-            let task = Task {
-                work: &work,
-                image: block / blocks,
-                rows: first..(first + rows).min(height),
-                channels,
-            };
+            let task =
+                Task { work: &work, image: block / blocks, rows: rows(block % blocks), channels };
             dispatch(isa, Run(&task));
             if division.rest {
                 task.finish(isa);

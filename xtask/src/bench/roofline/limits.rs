@@ -9,6 +9,8 @@ use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 use serde::Serialize;
 
+use crate::bench::measure::round_trip_ns;
+
 /// Size of the array that is read from memory, larger than the caches of most processors.
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -32,6 +34,8 @@ pub(super) struct Limits {
     pub(super) memory_gb_per_second: f64,
     /// Reads from the second-level cache.
     pub(super) cache_gb_per_second: f64,
+    /// From one processor to another and back.
+    pub(super) round_trip_ns: Option<f64>,
 }
 
 /// Memory and threads of the measurements.
@@ -78,12 +82,15 @@ impl Probe {
             gflop_per_second: (2 * SUMS * lanes * ROUNDS * threads) as f64 / arithmetic / 1e9,
             memory_gb_per_second: size_of_val(all) as f64 / memory / 1e9,
             cache_gb_per_second: (CACHE_BYTES * PASSES * threads) as f64 / cache / 1e9,
+            round_trip_ns: round_trip_ns(threads),
         };
         let best = self.best.map_or(found, |best| Limits {
             threads,
             gflop_per_second: best.gflop_per_second.max(found.gflop_per_second),
             memory_gb_per_second: best.memory_gb_per_second.max(found.memory_gb_per_second),
             cache_gb_per_second: best.cache_gb_per_second.max(found.cache_gb_per_second),
+            // It describes the model that is measured next.
+            round_trip_ns: found.round_trip_ns,
         });
         self.best = Some(best);
         best

@@ -212,8 +212,13 @@ impl Kind {
 
 impl Row {
     fn print(&self) {
-        let Limits { threads, gflop_per_second, memory_gb_per_second, cache_gb_per_second } =
-            self.limits;
+        let Limits {
+            threads,
+            gflop_per_second,
+            memory_gb_per_second,
+            cache_gb_per_second,
+            round_trip_ns: round_trip,
+        } = self.limits;
         println!(
             "\n{}, {threads} thread{}: {:.2} GFLOP, {:.1} MB; limited by {} to {:.2} ms; measured {:.2} ms, {:.2} x",
             self.model,
@@ -226,7 +231,10 @@ impl Row {
             self.measured_ms / self.ideal_ms,
         );
         println!(
-            "  limits: {gflop_per_second:.0} GFLOP/s, {memory_gb_per_second:.1} GB/s from memory, {cache_gb_per_second:.0} GB/s from the second-level cache"
+            "  limits: {gflop_per_second:.0} GFLOP/s, {memory_gb_per_second:.1} GB/s from memory, {cache_gb_per_second:.0} GB/s from the second-level cache{}",
+            round_trip.map_or_else(String::new, |time| format!(
+                ", {time:.0} ns from one processor to another and back"
+            )),
         );
         println!(
             "  {:<14} {:>5} {:>9} {:>6} {:>9} {:>8} {:>7} {:>9} {:>9} {:>8}",
