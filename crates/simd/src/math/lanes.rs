@@ -38,9 +38,16 @@ fn exp_of_small<V: Vector>(r: V) -> V {
 /// `e^x` within 1.1 ulp. Overflows to infinity, and underflows gradually to zero.
 #[inline(always)]
 pub fn exp<V: Vector>(x: V) -> V {
-    // Outside these bounds the result is infinity or zero; within them the exponent is valid for `scale`. The
-    // order of the operands preserves NaN.
-    let x = V::splat(-104.0).max(V::splat(89.0).min(x));
+    // From here on the result is infinity.
+    exp_up_to(x, 89.0)
+}
+
+/// `e^x`, or `e^most` if `x` is greater.
+#[inline(always)]
+fn exp_up_to<V: Vector>(x: V, most: f32) -> V {
+    // Below the lower bound the result is zero; within the bounds the exponent is valid for `scale`. The order
+    // of the operands preserves NaN.
+    let x = V::splat(-104.0).max(V::splat(most).min(x));
     let (n, r) = split_by_ln_2(x);
     exp_of_small(r).scale(n)
 }
@@ -130,9 +137,9 @@ pub fn tanh<V: Vector>(x: V) -> V {
 /// `1 / (1 + e^-x)` within 3 ulp.
 #[inline(always)]
 pub fn sigmoid<V: Vector>(x: V) -> V {
-    let power = exp(x.abs().neg());
-    let one = V::splat(1.0);
-    V::select(V::zero().less_equal(x), one, power).div(one.add(power))
+    // From 20 on the result is 1, and the power is far from infinity.
+    let power = exp_up_to(x, 20.0);
+    power.div(power.add(V::splat(1.0)))
 }
 
 /// `x · sigmoid(x)` within 4 ulp or 1e-43.
