@@ -76,6 +76,45 @@ def test_buffers_of_traced_modules_are_states_only_if_listed() -> None:
             ct.convert(traced, inputs=inputs, states=states, **options)
 
 
+class Reader(torch.nn.Module):
+    """Reads a state that the app writes to, and one that nobody lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(2, 3, dtype=torch.float16))
+        self.register_buffer("offset", torch.full((3,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cache.to(x.dtype) * 2 + x + self.offset
+
+
+def test_states_may_only_be_read() -> None:
+    """The app writes to them."""
+    traced = torch.jit.trace(Reader(), torch.ones(3))
+
+    def converted(package: object) -> object:
+        return package.convert(
+            traced,
+            inputs=[package.TensorType(name="x", shape=(3,))],
+            outputs=[package.TensorType(name="y", dtype=numpy.float32)],
+            states=[package.StateType(package.TensorType(shape=(2, 3), dtype=numpy.float16), name="cache")],
+            minimum_deployment_target=package.target.iOS18,
+            skip_model_load=True,
+        )
+
+    ours, theirs = converted(ct), converted(coremltools)
+    assert str(ours.get_spec().description.state) == str(theirs.get_spec().description.state)
+    block = next(iter(ours.get_spec().mlProgram.functions["main"].block_specializations.values()))
+    kinds = [op.type for op in block.operations]
+    assert kinds.count("read_state") == 1 and "write_state" not in kinds
+    state, x = ours.make_state(), numpy.array([1.0, 2.0, 3.0], numpy.float32)
+    for value in (0, 4, -1):
+        state.write_state("cache", numpy.full((2, 3), value, numpy.float16))
+        for _ in range(2):
+            found = ours.predict({"x": x}, state=state)["y"]
+            numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * value, (2, 1)), rtol=1e-3)
+
+
 def test_writes_through_views_of_constant_buffers() -> None:
     """A view of a buffer is written to, and the buffer is read afterwards."""
 

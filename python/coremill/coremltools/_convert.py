@@ -72,7 +72,7 @@ def convert(
     from ._passes import check_options
     from ._scopes import scopes_by_value
     from ._sources import source as exported
-    from ._sources import with_constant_buffers, with_names_apart
+    from ._sources import with_constant_buffers, with_names_apart, with_read_states
     from ._trained import check_release, notes
     from .models.model import MLModel
 
@@ -102,7 +102,9 @@ def convert(
     check_outputs_of(made.program, wanted)
     check_fp16_inputs(made.program, given, release)
     if made.dialect == "TorchScript":
-        with_constant_buffers(made.program, {state.name for state in states or ()})
+        listed = {state.name for state in states or ()}
+        with_constant_buffers(made.program, listed)
+        with_read_states(made.program, listed)
     scopes = scopes_by_value(made.program)
     made.program = _with_zero_states(made.program, states)
     options["input_names"] = made.input_names

@@ -112,6 +112,22 @@ def _is_written(node: Any) -> bool:
             if value is node and alias is not None and (alias.is_write or _is_written(user)):
                 return True
     return False
+def with_read_states(program: Any, states: set) -> None:
+    """Makes the listed buffers states that the program only reads: the app writes to these. Each is its own new value."""
+    from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+
+    signature = program.graph_signature
+    kept = {name for name in states if name not in signature.buffers_to_mutate.values()}
+    names = {target: name for name, target in signature.inputs_to_buffers.items() if target in kept}
+    graph = program.graph_module.graph
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    output = graph.output_node()
+    for target, name in names.items():
+        output.args = ((nodes[name], *output.args[0]),)
+        signature.output_specs.insert(0, OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(name), target))
+    program.graph_module.recompile()
+
+
 
 
 def _user_inputs(program: Any) -> list:

@@ -46,7 +46,8 @@ impl<'p> Lowering<'p> {
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             if let Argument::Value(id) = argument
                 && let InputKind::Parameter(name) | InputKind::Buffer { name, .. } = kind
-                && let Some(lowered) = self.enter_buffer(name, &program.graph.value(*id).meta)?
+                && let Some(lowered) =
+                    self.enter_buffer(name, *id, &program.graph.value(*id).meta)?
             {
                 frame.set(*id, lowered);
             }

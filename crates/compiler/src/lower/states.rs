@@ -70,6 +70,7 @@ impl<'p> Lowering<'p> {
     pub(super) fn enter_buffer(
         &mut self,
         name: &'p str,
+        id: coremill_pt2::ValueId,
         meta: &'p Meta,
     ) -> Result<Option<LoweredValue>> {
         let outputs = self.program.graph.outputs.iter().zip(&self.program.outputs);
@@ -99,7 +100,8 @@ impl<'p> Lowering<'p> {
             });
         }
         let (place, lowered) = if keeps {
-            self.state(name, meta)?
+            // A buffer that is its own new value is a state that only the app writes to.
+            self.state(name, meta, written == id)?
         } else {
             let input = identifier(name);
             let lowered = self.tensor_input(&input, meta)?;
@@ -112,7 +114,12 @@ impl<'p> Lowering<'p> {
         Ok(Some(lowered))
     }
 
-    fn state(&mut self, name: &str, meta: &TensorMeta) -> Result<(Place, LoweredValue)> {
+    fn state(
+        &mut self,
+        name: &str,
+        meta: &TensorMeta,
+        is_written: bool,
+    ) -> Result<(Place, LoweredValue)> {
         let sizes = meta.sizes.iter().map(Size::extent).collect::<Option<Vec<u64>>>();
         let Some(mut sizes) = sizes else {
             refuse!("buffer `{name}` has sizes that are not fixed")
@@ -125,7 +132,7 @@ impl<'p> Lowering<'p> {
         let first = self.first_value(name, &sizes)?;
         self.builder.label = identifier(name);
         let value = self.read_state(state, first, meta)?;
-        let place = Place::State { state, first, is_written: false };
+        let place = Place::State { state, first, is_written };
         Ok((place, LoweredValue::tensor(value, meta.dtype)))
     }
 
