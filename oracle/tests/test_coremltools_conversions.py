@@ -115,6 +115,49 @@ def test_states_may_only_be_read() -> None:
             numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * value, (2, 1)), rtol=1e-3)
 
 
+class Halves(torch.nn.Module):
+    """Two inputs, two outputs."""
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return first * 2, second + 1
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [
+        (("a.b", "c"), ("logits/0", "1x")),
+        (("state", "x-y"), ("list", "fp16")),
+        (("a.b", "a_b"), ("p q", "p_q")),
+    ],
+)
+def test_names_that_core_ml_does_not_take(inputs: tuple, outputs: tuple, is_exported: bool) -> None:
+    """They become coremltools' names."""
+    example = torch.rand(3), torch.rand(4)
+
+    def converted(package: object) -> object:
+        module = Halves().eval()
+        model = torch.export.export(module, example) if is_exported else torch.jit.trace(module, example)
+        return package.convert(
+            model,
+            inputs=[package.TensorType(name=name, shape=tuple(x.shape)) for name, x in zip(inputs, example, strict=True)],
+            outputs=[package.TensorType(name=name) for name in outputs],
+            skip_model_load=True,
+        )
+
+    with pytest.warns(UserWarning, match="Core ML does not take the name"):
+        ours = converted(ct)
+    description = ours.get_spec().description
+    names = [[feature.name for feature in part] for part in (description.input, description.output)]
+    # coremltools itself cannot give two inputs one name.
+    if not is_exported and "a_b" not in inputs:
+        theirs = converted(coremltools).get_spec().description
+        assert names == [[feature.name for feature in part] for part in (theirs.input, theirs.output)]
+    found = ours.predict(dict(zip(names[0], example, strict=True)))
+    for name, expected in zip(names[1], Halves()(*example), strict=True):
+        numpy.testing.assert_allclose(found[name], expected, rtol=2e-3, atol=2e-3)
+
+
 def test_writes_through_views_of_constant_buffers() -> None:
     """A view of a buffer is written to, and the buffer is read afterwards."""
 

@@ -14,6 +14,7 @@ from ._checks import (
     check_states_of_target,
     check_target,
 )
+from ._names import RESERVED, allowed_each, with_allowed_names
 from ._types import ComputeUnit, dtype_name
 
 # `typing` takes long to import.
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 _SOURCES = ("auto", "pytorch", "tensorflow", "milinternal")
 _LAYOUTS = {"RGB": "rgb", "BGR": "bgr", "GRAYSCALE": "grayscale", "GRAYSCALE_FLOAT16": "grayscale_fp16"}
-#: Names that Core ML does not allow, and that are arguments or buffers of models. The converter appends `_value` to them.
-_RESERVED = ("any", "bool", "dict", "func", "list", "program", "state", "string", "tensor", "tuple")
 #: Keys of the metadata that coremltools writes.
 _METADATA_DATE = "com.github.apple.coremltools.conversion_date"
 _METADATA_SOURCE = "com.github.apple.coremltools.source"
@@ -105,6 +104,8 @@ def convert(
         listed = {state.name for state in states or ()}
         with_constant_buffers(made.program, listed)
         with_read_states(made.program, listed)
+    made.rename_inputs(allowed_each(made.input_names))
+    given, wanted = with_allowed_names(given, "input"), with_allowed_names(wanted, "output")
     scopes = scopes_by_value(made.program)
     made.program = _with_zero_states(made.program, states)
     options["input_names"] = made.input_names
@@ -191,14 +192,17 @@ def _with_ranges(model: Any, ranges: dict) -> Any:
 
 
 def _with_allowed_names(model: Any) -> Any:
-    """The model with coremltools' names for inputs and states that Core ML does not allow: `state` is `state_workaround`."""
+    """The model with coremltools' names for inputs and states that Core ML does not allow.
+
+    coremill appends `_value` to these names.
+    """
     import json
 
     function = model.inspect()["functions"][0]
     edits = []
     for feature in (*function["inputs"], *function["states"]):
         word, _, end = feature["name"].rpartition("_")
-        if end == "value" and word in _RESERVED:
+        if end == "value" and word in RESERVED:
             edits.append({"edit": "rename", "from": feature["name"], "to": f"{word}_workaround"})
     return model._edit(json.dumps(edits)) if edits else model
 

@@ -27,6 +27,14 @@ class Source:
         #: Bounds of the dimensions of arrays, by input.
         self.ranges: dict = {}
 
+    def rename_inputs(self, names: dict) -> None:
+        """Gives inputs other names."""
+        self.input_names = [names[name] for name in self.input_names]
+        for known in (self.shapes, self.ranges):
+            changed = {names.get(name, name): value for name, value in known.items()}
+            known.clear()
+            known.update(changed)
+
 
 def is_exported(model: Any) -> bool:
     """Whether this is an exported program. torch is not imported to find out."""
