@@ -115,6 +115,67 @@ def test_states_may_only_be_read() -> None:
             numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * value, (2, 1)), rtol=1e-3)
 
 
+class Recurrent(torch.nn.Module):
+    """A recurrent layer over a sequence in the last dimension."""
+
+    def __init__(self, kind: type, **options: object) -> None:
+        super().__init__()
+        self.layer = kind(4, 5, batch_first=True, **options)
+        self.head = torch.nn.Conv1d(10 if options.get("bidirectional") else 5, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y, states = self.layer(x.transpose(1, 2))
+        return self.head(y.transpose(1, 2)), states[0] if isinstance(states, tuple) else states
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.nn.LSTM, {"bidirectional": True, "num_layers": 2}),
+        (torch.nn.LSTM, {}),
+        (torch.nn.GRU, {}),
+        (torch.nn.RNN, {"nonlinearity": "tanh"}),
+        (torch.nn.RNN, {"nonlinearity": "relu"}),
+    ],
+)
+def test_recurrent_layers_take_sequences_of_any_length(kind: type, options: dict, is_traced: bool) -> None:
+    """Traced and as modules. torch itself fixes the length."""
+    torch.manual_seed(0)
+    module = Recurrent(kind, **options).eval()
+    model = ct.convert(
+        torch.jit.trace(module, torch.rand(1, 4, 6)) if is_traced else module,
+        inputs=[ct.TensorType(name="x", shape=(1, 4, ct.RangeDim(1, 40)))],
+        outputs=[ct.TensorType(name="y"), ct.TensorType(name="last")],
+        compute_precision=ct.precision.FLOAT32,
+    )
+    array = model.get_spec().description.input[0].type.multiArrayType
+    assert list(array.shape) == [1, 4, 1] and array.shapeRange.sizeRanges[2].upperBound == 40
+    for length in (1, 6, 40):
+        x = torch.rand(1, 4, length)
+        for found, expected in zip(model.predict({"x": x}).values(), module(x), strict=True):
+            numpy.testing.assert_allclose(found, expected.detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(torch._dynamo.exc.UserError):
+        torch.export.export(module, (torch.rand(1, 4, 6),), dynamic_shapes=({2: torch.export.Dim("n")},))
+
+
+class Fixed(torch.nn.Module):
+    """Takes the size of its input as a number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1) * torch.arange(float(int(x.shape[0]) * 3))
+
+
+def test_sizes_that_torch_fixes_are_reported() -> None:
+    """With a warning if the model has the default size, and an error if it has another."""
+    traced = torch.jit.trace(Fixed(), torch.rand(4, 3))
+    with pytest.warns(UserWarning, match="torch fixes dimension 0 of `x` at 4"):
+        model = ct.convert(traced, inputs=[ct.TensorType(name="x", shape=(ct.RangeDim(2, 9, default=4), 3))])
+    assert not model.get_spec().description.input[0].type.multiArrayType.HasField("shapeRange")
+    x = torch.rand(4, 3)
+    numpy.testing.assert_allclose(*model.predict({"x": x}).values(), Fixed()(x), rtol=1e-2, atol=1e-2)
+
+
 class Halves(torch.nn.Module):
     """Two inputs, two outputs."""
 

@@ -24,6 +24,9 @@ pub struct RangeEdit {
     pub name: String,
     /// The smallest and the largest size of each dimension; unbounded if the latter is missing.
     pub ranges: Vec<(u64, Option<u64>)>,
+    /// Default size of each dimension; empty to keep it.
+    #[serde(default)]
+    pub default: Vec<u64>,
 }
 
 /// Sets the sizes that an input accepts in dimensions that the program leaves open.
@@ -42,6 +45,15 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
     let FeatureType::MultiArray(array) = &mut interface.feature_mut(name)?.ty else {
         return Err(Error::of_type(format!("`{name}` is not an array")));
     };
+    let size = |&size: &u64| i64::try_from(size).unwrap_or(i64::MAX);
+    let shape = match edit.default.len() {
+        0 => array.shape.clone(),
+        given if given == count => edit.default.iter().map(size).collect(),
+        given => {
+            let message = format!("`{name}` is a `{tensor}`; {given} default sizes are given");
+            return Err(Error::of_type(message));
+        }
+    };
     let mut ranges = Vec::with_capacity(count);
     for (axis, (&(lower, upper), dim)) in edit.ranges.iter().zip(&tensor.shape).enumerate() {
         if let Some(size) = dim.known().filter(|&size| (lower, upper) != (size, Some(size))) {
@@ -49,7 +61,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
             let hint = "export the program again, with dynamic shapes";
             return Err(Error::of_type(message).with_hint(hint));
         }
-        let default = array.shape.get(axis).copied().unwrap_or_default();
+        let default = shape.get(axis).copied().unwrap_or_default();
         let upper = upper.map_or(-1, |upper| i64::try_from(upper).unwrap_or(i64::MAX));
         let range = SizeRange { lower, upper };
         if !u64::try_from(default).is_ok_and(|default| range.contains(default)) {
@@ -59,6 +71,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
         }
         ranges.push(range);
     }
+    array.shape = shape;
     array.flexibility = ShapeFlexibility::Ranged(ranges);
     Ok(())
 }

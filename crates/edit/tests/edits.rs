@@ -242,9 +242,11 @@ fn functions_merge_and_part() {
 fn ranges_describe_open_dimensions() {
     let open =
         Edit::Shapes(ShapeEdit { name: "x".to_owned(), shapes: vec![vec![2, 3], vec![5, 3]] });
-    let ranges = |ranges: &[(u64, Option<u64>)]| {
-        Edit::Ranges(RangeEdit { name: "x".to_owned(), ranges: ranges.to_vec() })
+    let with_default = |ranges: &[(u64, Option<u64>)], default: &[u64]| {
+        let (ranges, default) = (ranges.to_vec(), default.to_vec());
+        Edit::Ranges(RangeEdit { name: "x".to_owned(), ranges, default })
     };
+    let ranges = |ranges: &[(u64, Option<u64>)]| with_default(ranges, &[]);
     let fixed = SizeRange { lower: 3, upper: 3 };
     for (lower, upper, written) in [(0, None, -1), (1, Some(7), 7)] {
         let edits = [open.clone(), ranges(&[(lower, upper), (3, Some(3))])];
@@ -253,7 +255,16 @@ fn ranges_describe_open_dimensions() {
         let expected = vec![SizeRange { lower, upper: written }, fixed];
         assert_eq!(input.flexibility, ShapeFlexibility::Ranged(expected));
     }
+    let edits = [open.clone(), with_default(&[(1, None), (3, Some(3))], &[4, 3])];
+    let model = edited(SCORES, &edits);
+    assert_eq!(model.description.inputs[0].ty.array().expect("an array").shape, [4, 3]);
     let mut model = edited(SCORES, &[open]);
+    let mut refused_with = |default: &[u64]| {
+        let edit = with_default(&[(3, Some(7)), (3, Some(3))], default);
+        apply(&mut model, &[edit], None).expect_err("refused").to_string()
+    };
+    assert_eq!(refused_with(&[8, 3]), "dimension 0 of `x` has the default size 8");
+    assert!(refused_with(&[4]).contains("1 default sizes are given"));
     let error =
         apply(&mut model, &[ranges(&[(8, None), (3, Some(3))])], None).expect_err("refused");
     assert_eq!(error.to_string(), "dimension 0 of `x` has the default size 2");

@@ -119,7 +119,7 @@ def convert(
     chosen = options.pop("op_selector", None)
     edits = _edits(made.input_names, given, wanted, classifier_config)
     result = _with_allowed_names(_converted(made.program, options, edits, chosen, scopes))
-    result = _with_ranges(result, made.ranges)
+    result = _with_ranges(result, made)
     result = _with_default_types(result, options, release, wanted, given)
     found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
     found._scopes = scopes
@@ -176,18 +176,21 @@ def _converted(program: Any, options: dict, edits: list, op_selector: Any, scope
     return coremill.convert(program, edits=json.dumps(edits) if edits else None, **options)
 
 
-def _with_ranges(model: Any, ranges: dict) -> Any:
-    """The model with bounds of dimensions that differ from those of the conversion."""
+def _with_ranges(model: Any, made: Any) -> Any:
+    """The model with bounds and default sizes of dimensions that differ from those of the conversion."""
     import json
 
     edits = []
     for feature in model.inspect()["functions"][0]["inputs"]:
         known = (feature["accepts"] or {}).get("ranges")
-        wanted = ranges.get(feature["name"])
-        if known is None or wanted is None or [[one["min"], one["max"]] for one in known] == wanted:
+        wanted = made.ranges.get(feature["name"])
+        if known is None or wanted is None:
             continue
-        if all(low <= size and (high is None or size <= high) for size, (low, high) in zip(feature["shape"], wanted)):
-            edits.append({"edit": "ranges", "name": feature["name"], "ranges": wanted})
+        default = made.defaults.get(feature["name"]) or feature["shape"]
+        if [[one["min"], one["max"]] for one in known] == wanted and default == feature["shape"]:
+            continue
+        if all(low <= size and (high is None or size <= high) for size, (low, high) in zip(default, wanted)):
+            edits.append({"edit": "ranges", "name": feature["name"], "ranges": wanted, "default": default})
     return model._edit(json.dumps(edits)) if edits else model
 
 

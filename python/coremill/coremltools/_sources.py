@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ._quantized import QuantizationError, without_quantized_tensors
+from ._recurrent import with_open_lengths
 from ._sizes import with_integer_sizes
 from ._types import EnumeratedShapes, dtype_name
 
@@ -26,11 +27,13 @@ class Source:
         self.shapes: dict = {}
         #: Bounds of the dimensions of arrays, by input.
         self.ranges: dict = {}
+        #: Default shapes of inputs with open dimensions, by input; `None` where the exported program has them.
+        self.defaults: dict = {}
 
     def rename_inputs(self, names: dict) -> None:
         """Gives inputs other names."""
         self.input_names = [names[name] for name in self.input_names]
-        for known in (self.shapes, self.ranges):
+        for known in (self.shapes, self.ranges, self.defaults):
             changed = {names.get(name, name): value for name, value in known.items()}
             known.clear()
             known.update(changed)
@@ -109,17 +112,6 @@ def with_constant_buffers(program: Any, states: set) -> None:
     program.graph_module.recompile()
 
 
-def _is_written(node: Any) -> bool:
-    """Whether a call writes to a value or to a view of it."""
-    for user in node.users:
-        schema = getattr(user.target, "_schema", None)
-        if schema is None:
-            continue
-        for argument, value in zip(schema.arguments, user.args):
-            alias = argument.alias_info
-            if value is node and alias is not None and (alias.is_write or _is_written(user)):
-                return True
-    return False
 def with_read_states(program: Any, states: set) -> None:
     """Makes the listed buffers states that the program only reads: the app writes to these. Each is its own new value."""
     from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
@@ -136,6 +128,17 @@ def with_read_states(program: Any, states: set) -> None:
     program.graph_module.recompile()
 
 
+def _is_written(node: Any) -> bool:
+    """Whether a call writes to a value or to a view of it."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is None:
+            continue
+        for argument, value in zip(schema.arguments, user.args):
+            alias = argument.alias_info
+            if value is node and alias is not None and (alias.is_write or _is_written(user)):
+                return True
+    return False
 
 
 def _user_inputs(program: Any) -> list:
@@ -178,11 +181,13 @@ def _name_of_input(name: str, shapes: dict) -> str:
 
 def _note_ranges(made: Source, name: str, one: Any, known: tuple | None) -> None:
     """Notes the bounds of open dimensions: those of `RangeDim`, or those of the exported program."""
+    _check_open(name, one, known)
     if known is None or all(type(size) is int for size in known) or type(one).__name__ == "ImageType":
         return
     given = getattr(one, "shape", None)
     if given is not None and (not hasattr(given, "shape") or not given.has_symbolic):
         return
+    made.defaults[name] = list(given.default) if given is not None else None
     ranges = []
     for at, size in enumerate(known):
         own = given.shape[at] if given is not None else None
@@ -200,6 +205,25 @@ def _note_ranges(made: Source, name: str, one: Any, known: tuple | None) -> None
     made.ranges[name] = ranges
 
 
+def _check_open(name: str, one: Any, known: tuple | None) -> None:
+    """Raises, or warns, if torch fixed a dimension that shall be open."""
+    given = getattr(getattr(one, "shape", None), "shape", None)
+    if known is None or given is None or len(given) != len(known):
+        return
+    for axis, (own, size) in enumerate(zip(given, known)):
+        if not hasattr(own, "lower_bound") or own.lower_bound == own.upper_bound or type(size) is not int:
+            continue
+        text = (
+            f"torch fixes dimension {axis} of `{name}` at {size}, because the module computes with this size as a number\n"
+            "hint: compute it from `x.shape` in the module, or pass an exported program with `dynamic_shapes`"
+        )
+        if size != own.default:
+            raise ValueError(text)
+        import warnings
+
+        warnings.warn(text, stacklevel=2)
+
+
 def _bound(value: Any) -> int:
     """A bound as coremltools writes it: the largest 32-bit integer if unbounded."""
     limit = 2**31 - 1
@@ -211,7 +235,14 @@ def _known_shapes(program: Any) -> dict:
     if isinstance(program, str):
         return {}
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
-    return {node.name: tuple(node.meta["val"].shape) for node in nodes if hasattr(node.meta.get("val"), "shape")}
+    shapes = {node.name: node.meta["val"].shape for node in nodes if hasattr(node.meta.get("val"), "shape")}
+    return {name: tuple(map(_size, shape)) for name, shape in shapes.items()}
+
+
+def _size(size: Any) -> Any:
+    """A size; a number if torch knows it."""
+    known = size if type(size) is int else size.node.maybe_as_int()
+    return size if known is None else known
 
 
 def _check_shape(name: str, known: tuple | None, one: Any) -> None:
@@ -325,7 +356,7 @@ def _of_module(module: Any, inputs: list) -> Source:
     given = flat(inputs)
     examples = tuple(_example(one) for one in given)
     was_training = module.training
-    with torch.no_grad():
+    with torch.no_grad(), with_open_lengths():
         program = _export(module.eval(), given, examples)
     module.train(was_training)
     return _named(Source(program, "TorchExport::ATEN"), _user_inputs(program), inputs)
@@ -385,7 +416,7 @@ def _of_script(module: Any, inputs: list) -> Source:
 
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), with_open_lengths():
             program = Converter(module, nested, None).convert()
     except QuantizationError:
         raise
