@@ -306,6 +306,10 @@ def _suppression() -> Iterator[Case]:
         yield suppress("one-class", opset, boxes, scores, 0.4, -9.0, 16, True)
         yield suppress("few-wanted", opset, boxes, scores, 0.4, -9.0, 2)
         yield suppress("fp16", opset, boxes, scores, 0.5, 0.0, 6, dtype="fp16")
+        turned = boxes.copy()
+        turned[:, ::3, 2] *= -1
+        turned[:, ::4, 3] *= -1
+        yield suppress("negative-size", opset, turned, scores, 0.05, -9.0, 16)
         yield suppress("one-box", opset, boxes[:, :1], scores[:, :1], 0.5, -9.0, 3)
         yield suppress("touching", opset, np.array([[[1, 1, 2, 2], [3, 1, 2, 2], [2, 1, 2, 2]]], np.float32), np.array([[[3], [2], [1]]], np.float32), 0.0, 0.0, 3)
         yield suppress("points", opset, np.array([[[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2], [3, 3, 3, 3]]], np.float32), np.array([[[-3.5], [9.4], [2.3], [0.7]]], np.float32), 0.2, 0.4, 2, True)

@@ -102,7 +102,8 @@ fn candidates(boxes: &[f32], scores: &[f32], classes: usize) -> Vec<Candidate> {
                 if score > best.1 { (class, score) } else { best }
             });
             let [x, y] = [coordinates[0], coordinates[1]];
-            let [width, height] = [0.5 * coordinates[2].abs(), 0.5 * coordinates[3].abs()];
+            // Boxes of negative size overlap no other, as in torch: coremltools' tests have such boxes.
+            let [width, height] = [0.5 * coordinates[2], 0.5 * coordinates[3]];
             Candidate { index, class, score, sides: [x - width, y - height, x + width, y + height] }
         };
     let boxes = boxes.as_chunks::<4>().0.iter().map(<[f32; 4]>::as_slice);
