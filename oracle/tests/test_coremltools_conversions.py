@@ -411,6 +411,37 @@ def test_pipelines_list_passes() -> None:
     assert "fuse_affine" in pipeline.skipped()
 
 
+class Scaled(torch.nn.Module):
+    """Computes sizes in floats when it is traced."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        options = {"mode": "bilinear", "align_corners": True, "recompute_scale_factor": True}
+        return torch.nn.functional.interpolate(image, scale_factor=(4.1, 5.3), **options)
+
+
+def test_traced_sizes_in_floats() -> None:
+    """They are computed before torch's converter would take them for data of the model."""
+    torch.manual_seed(0)
+    image = torch.rand(1, 3, 8, 22)
+    inputs = [ct.TensorType(name="image", shape=image.shape)]
+    model = ct.convert(torch.jit.trace(Scaled(), image), inputs=inputs, compute_precision=ct.precision.FLOAT32)
+    (result,) = model.predict({"image": image.numpy()}).values()
+    numpy.testing.assert_allclose(result, Scaled()(image.double()).numpy(), atol=1e-5)
+
+
+def test_open_dimensions_have_the_traced_size() -> None:
+    """A linear layer needs its number of features in the example, which the description leaves open."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(10, 4).eval()
+    x = torch.rand(6, 10)
+    shape = (ct.RangeDim(1, 6), ct.RangeDim(1, 10))
+    model = ct.convert(
+        torch.jit.trace(module, x), inputs=[ct.TensorType(name="x", shape=shape)], compute_precision=ct.precision.FLOAT32
+    )
+    (result,) = model.predict({"x": x[:3].numpy()}).values()
+    numpy.testing.assert_allclose(result, module(x[:3]).detach().numpy(), atol=1e-5)
+
+
 class Returned(torch.nn.Module):
     """Returns its argument, too."""
 

@@ -186,8 +186,11 @@ def _with_ranges(model: Any, made: Any) -> Any:
         wanted = made.ranges.get(feature["name"])
         if known is None or wanted is None:
             continue
+        # Some dimensions turn out to be fixed.
+        found = [[one["min"], one["max"]] for one in known]
+        wanted = [own if own[0] == own[1] else asked for own, asked in zip(found, wanted)]
         default = made.defaults.get(feature["name"]) or feature["shape"]
-        if [[one["min"], one["max"]] for one in known] == wanted and default == feature["shape"]:
+        if found == wanted and default == feature["shape"]:
             continue
         if all(low <= size and (high is None or size <= high) for size, (low, high) in zip(default, wanted)):
             edits.append({"edit": "ranges", "name": feature["name"], "ranges": wanted, "default": default})

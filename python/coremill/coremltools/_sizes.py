@@ -24,6 +24,33 @@ _OPERATORS = {
 _CONVERSIONS = ("aten::Int", "aten::IntImplicit", "aten::ScalarImplicit")
 
 
+def traced_sizes(value: Any) -> list | None:
+    """The shape that a value had when the module was traced; `None` if unknown."""
+    kind = value.type()
+    return kind.sizes() if kind.kind() == "TensorType" else None
+
+
+def with_known_sizes(graph: Any, examples: tuple) -> None:
+    """Computes what depends on sizes only if integers do, and if a module is converted with the shapes of its trace."""
+    import torch
+
+    if not any(node.kind() in _CONVERSIONS and node.output().uses() for node in graph.nodes()):
+        return
+    # Graphs of modules also have the module as an input.
+    sizes = [traced_sizes(value) for value in graph.inputs() if value.type().kind() != "ClassType"]
+    if len(sizes) != len(examples) or any(own != list(example.shape) for own, example in zip(sizes, examples)):
+        return
+    for node in graph.findAllNodes("aten::size"):
+        operands = list(node.inputs())
+        shape = traced_sizes(operands[0])
+        axis = operands[1].toIValue() if len(operands) > 1 else None
+        if shape is None or (len(operands) > 1 and axis is None):
+            continue
+        with graph.insert_point_guard(node):
+            node.output().replaceAllUsesWith(graph.insertConstant(shape if len(operands) == 1 else shape[axis]))
+    torch._C._jit_pass_constant_propagation(graph)
+
+
 def with_integer_sizes(graph: Any) -> None:
     """Computes sizes in a TorchScript graph with integers instead of tensors. Results of other operators stay tensors."""
     integers: dict = {}

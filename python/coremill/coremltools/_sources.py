@@ -6,7 +6,7 @@ import os
 
 from ._quantized import QuantizationError, without_quantized_tensors
 from ._recurrent import with_open_lengths
-from ._sizes import with_integer_sizes
+from ._sizes import traced_sizes, with_integer_sizes, with_known_sizes
 from ._types import EnumeratedShapes, dtype_name
 
 # `typing` takes long to import.
@@ -273,8 +273,11 @@ def _note_shapes(made: Source, name: str, one: Any, known: tuple | None = None) 
         made.shapes[name] = [list(default), *(list(shape) for shape in shapes if shape != default)]
 
 
-def _example(one: Any) -> Any:
-    """A tensor of the default shape, or of a larger one where a dimension of one would be taken for fixed."""
+def _example(one: Any, traced: list | None = None) -> Any:
+    """A tensor of the default shape, or of a larger one where a dimension of one would be taken for fixed.
+
+    Open dimensions without a default have the size that the module was traced with, if known.
+    """
     import torch
 
     if one.shape is None:
@@ -291,7 +294,8 @@ def _example(one: Any) -> Any:
         shapes = [one.shape.default, *(shape.default for shape in one.shape.shapes)]
         sizes = list(max(shapes, key=lambda shape: sum(size > 1 for size in shape)))
     else:
-        sizes = [_example_size(size) for size in one.shape.shape]
+        known = traced if traced is not None and len(traced) == len(one.shape.shape) else [None] * len(one.shape.shape)
+        sizes = [_example_size(size, own) for size, own in zip(one.shape.shape, known)]
     if name == "int32" and str(one.dtype).endswith("int64'>"):
         return torch.zeros(sizes, dtype=torch.int64)
     return torch.zeros(sizes, dtype=dtypes[name]) if name in ("int32", "int8", "bool") else torch.rand(sizes, dtype=dtypes[name])
@@ -301,10 +305,12 @@ def _example(one: Any) -> Any:
 _OPEN_SIZE = 7
 
 
-def _example_size(size: Any) -> int:
+def _example_size(size: Any, traced: int | None) -> int:
     if not hasattr(size, "lower_bound"):
         return int(size)
     upper = size.upper_bound if size.upper_bound > 0 else max(size.default, 4)
+    if traced is not None and size.default <= 1 < traced and size.lower_bound <= traced <= upper:
+        return traced
     return size.default if size.default > 1 else max(size.lower_bound, min(upper, _OPEN_SIZE))
 
 
@@ -368,7 +374,10 @@ def _of_script(module: Any, inputs: list) -> Source:
     from torch._export.converter import TS2EPConverter
 
     given = flat(inputs)
-    examples = tuple(_example(one) for one in given)
+    sizes = [traced_sizes(value) for value in module.graph.inputs()][1:]
+    if len(sizes) != len(given):
+        sizes = [None] * len(given)
+    examples = tuple(_example(one, own) for one, own in zip(given, sizes))
     names = [value.debugName() for value in module.graph.inputs()][1:]
     if len(names) != len(inputs):
         raise ValueError(
@@ -386,6 +395,7 @@ def _of_script(module: Any, inputs: list) -> Source:
         def convert(self) -> Any:
             if _dynamic(given) is None:
                 with_integer_sizes(self.ts_graph)
+                with_known_sizes(self.ts_graph, examples)
             known = (self.name_to_param, self.name_to_buffer)
             for name in without_quantized_tensors(self.ts_graph, {**known[0], **known[1]}):
                 for tensors in known:
