@@ -2,6 +2,7 @@
 
 import datetime
 from enum import Enum
+from pathlib import Path
 
 import coremltools
 import numpy
@@ -88,8 +89,8 @@ class Reader(torch.nn.Module):
         return self.cache.to(x.dtype) * 2 + x + self.offset
 
 
-def test_states_may_only_be_read() -> None:
-    """The app writes to them."""
+def test_states_may_only_be_read(tmp_path: Path) -> None:
+    """The app writes to them. They are zero at first, even if the buffer changes before the model is saved."""
     traced = torch.jit.trace(Reader(), torch.ones(3))
 
     def converted(package: object) -> object:
@@ -107,6 +108,9 @@ def test_states_may_only_be_read() -> None:
     block = next(iter(ours.get_spec().mlProgram.functions["main"].block_specializations.values()))
     kinds = [op.type for op in block.operations]
     assert kinds.count("read_state") == 1 and "write_state" not in kinds
+    with torch.no_grad():
+        traced.cache.add_(1)
+    ours.save(str(tmp_path / "Reader.mlpackage"))
     state, x = ours.make_state(), numpy.array([1.0, 2.0, 3.0], numpy.float32)
     for value in (0, 4, -1):
         state.write_state("cache", numpy.full((2, 3), value, numpy.float16))
@@ -174,6 +178,27 @@ def test_sizes_that_torch_fixes_are_reported() -> None:
     assert not model.get_spec().description.input[0].type.multiArrayType.HasField("shapeRange")
     x = torch.rand(4, 3)
     numpy.testing.assert_allclose(*model.predict({"x": x}).values(), Fixed()(x), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_modules_of_halves(is_loaded: bool, tmp_path: Path) -> None:
+    """Traced with fp16 weights and inputs, as language models are."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)).half().eval()
+    traced = torch.jit.trace(module, torch.rand(2, 4, dtype=torch.float16))
+    if is_loaded:
+        traced.save(str(tmp_path / "module.pt"))
+        traced = str(tmp_path / "module.pt")
+    model = ct.convert(
+        traced,
+        inputs=[ct.TensorType(name="x", shape=(2, 4), dtype=numpy.float16)],
+        outputs=[ct.TensorType(name="y", dtype=numpy.float16)],
+        minimum_deployment_target=ct.target.iOS16,
+    )
+    x = torch.rand(2, 4, dtype=torch.float16)
+    found = model.predict({"x": x.numpy()})["y"]
+    assert found.dtype == numpy.float16
+    numpy.testing.assert_allclose(found, module(x).detach(), rtol=2e-2, atol=2e-3)
 
 
 class Halves(torch.nn.Module):

@@ -129,16 +129,14 @@ def convert(
 
 
 def _with_zero_states(program: Any, states: list | None) -> Any:
-    """The program with states of zeros, with which Core ML starts, whatever the buffers hold."""
+    """The program with states of zeros, with which Core ML starts, whatever the buffers hold now or when the model is saved."""
     signature = getattr(program, "graph_signature", None)
     if signature is None:
         return program
     names = {state.name for state in states or ()} | set(signature.buffers_to_mutate.values())
     kept = {"_state_dict": program.state_dict, "_constants": program.constants}
     zeros = {
-        field: {
-            name: value.new_zeros(value.shape) for name, value in tensors.items() if name in names and value.any()
-        }
+        field: {name: value.new_zeros(value.shape) for name, value in tensors.items() if name in names}
         for field, tensors in kept.items()
     }
     if any(zeros.values()):

@@ -273,10 +273,11 @@ def _note_shapes(made: Source, name: str, one: Any, known: tuple | None = None) 
         made.shapes[name] = [list(default), *(list(shape) for shape in shapes if shape != default)]
 
 
-def _example(one: Any, traced: list | None = None) -> Any:
+def _example(one: Any, traced: list | None = None, floats: Any = None) -> Any:
     """A tensor of the default shape, or of a larger one where a dimension of one would be taken for fixed.
 
-    Open dimensions without a default have the size that the module was traced with, if known.
+    Open dimensions without a default have the size that the module was traced with, if known. `floats` is the type of floats;
+    fp32 if left out, whatever the type of the input in Core ML.
     """
     import torch
 
@@ -298,7 +299,22 @@ def _example(one: Any, traced: list | None = None) -> Any:
         sizes = [_example_size(size, own) for size, own in zip(one.shape.shape, known)]
     if name == "int32" and str(one.dtype).endswith("int64'>"):
         return torch.zeros(sizes, dtype=torch.int64)
-    return torch.zeros(sizes, dtype=dtypes[name]) if name in ("int32", "int8", "bool") else torch.rand(sizes, dtype=dtypes[name])
+    if name in ("int32", "int8", "bool"):
+        return torch.zeros(sizes, dtype=dtypes[name])
+    return torch.rand(sizes).to(floats or torch.float32)
+
+
+def _floats(module: Any, count: int) -> list:
+    """The type of floats of each input of a traced module; `None` if it is not known."""
+    import torch
+
+    values = list(module.graph.inputs())[1:]
+    types = [getattr(value.type(), "dtype", lambda: None)() for value in values]
+    if len(types) != count or not any(types):
+        # A module from a file has no types of inputs.
+        weights = {tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()}
+        types = [torch.float16 if weights == {torch.float16} else None] * count
+    return [dtype if dtype is not None and dtype.is_floating_point else None for dtype in types]
 
 
 #: Size of dimensions without a default in examples: large enough for indices in models, and no usual number of channels.
@@ -377,7 +393,8 @@ def _of_script(module: Any, inputs: list) -> Source:
     sizes = [traced_sizes(value) for value in module.graph.inputs()][1:]
     if len(sizes) != len(given):
         sizes = [None] * len(given)
-    examples = tuple(_example(one, own) for one, own in zip(given, sizes))
+    floats = _floats(module, len(given))
+    examples = tuple(_example(one, own, dtype) for one, own, dtype in zip(given, sizes, floats))
     names = [value.debugName() for value in module.graph.inputs()][1:]
     if len(names) != len(inputs):
         raise ValueError(
