@@ -153,6 +153,10 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
     "sizes of one by default": (torch.nn.Linear(4, 5), (1, 7, 4), lambda p: {
         "inputs": [p.TensorType(name="x", shape=(1, p.RangeDim(1, 64), 4))], "outputs": [p.TensorType(name="y")],
     }),
+    "shapes with sizes of one": (torch.nn.Linear(4, 5), (1, 7, 4), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=p.EnumeratedShapes([(1, 1, 4), (1, 7, 4), (2, 7, 4)], default=(1, 1, 4)))],
+        "outputs": [p.TensorType(name="y")],
+    }),
     "names of outputs": (Pyramid(), (1, 3, 32, 24), lambda p: {"inputs": [p.TensorType(name="x", shape=(1, 3, 32, 24))]}),
     "array shapes": (Network(), (1, 3, 32, 24), lambda p: {
         "inputs": [p.TensorType(name="x", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)], default=(1, 3, 64, 48)))],

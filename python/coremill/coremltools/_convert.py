@@ -175,11 +175,16 @@ def _converted(program: Any, options: dict, edits: list, op_selector: Any, scope
 
 
 def _with_ranges(model: Any, made: Any) -> Any:
-    """The model with bounds and default sizes of dimensions that differ from those of the conversion."""
+    """The model with bounds, and with default shapes, that differ from those of the conversion."""
     import json
 
     edits = []
     for feature in model.inspect()["functions"][0]["inputs"]:
+        shapes = made.shapes.get(feature["name"])
+        if shapes is not None and len(shapes) > 1 and feature["kind"] == "multiArray" and feature["shape"] != shapes[0]:
+            # The default was the shape of the example.
+            edits.append({"edit": "shapes", "name": feature["name"], "shapes": shapes})
+            continue
         known = (feature["accepts"] or {}).get("ranges")
         wanted = made.ranges.get(feature["name"])
         if known is None or wanted is None:
