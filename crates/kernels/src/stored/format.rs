@@ -286,9 +286,21 @@ impl QuantizedMatrix {
         }
     }
 
-    /// Whether offsets are subtracted from elements.
-    pub(super) fn offset(&self) -> bool {
-        matches!(&self.format, Format::Affine { offset: Some(_), .. })
+    /// Scales of blocks.
+    pub(super) fn scale(&self) -> Option<&Parameters> {
+        match &self.format {
+            Format::Float(_) => None,
+            Format::Affine { scale, .. } | Format::Split { scale, .. } => Some(scale),
+            Format::Palette { scale, .. } => scale.as_ref(),
+        }
+    }
+
+    /// Numbers that are subtracted from elements.
+    pub(super) fn offset(&self) -> Option<&Parameters> {
+        match &self.format {
+            Format::Affine { offset, .. } => offset.as_ref(),
+            _ => None,
+        }
     }
 
     /// Numbers that are added to the scaled values of blocks.

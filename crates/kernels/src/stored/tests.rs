@@ -137,11 +137,33 @@ enum Values {
     Split,
 }
 
-/// Weights with nested scales and shifts: steps of some type, in units of several blocks.
+/// Weights with nested scales and shifts: steps of some type, in units of several blocks. 32 is subtracted from 6-bit steps.
 fn nested_sample(
     random: &mut Random,
     of: Values,
     steps_dtype: DType,
+    size: [usize; 2],
+    shape: [usize; 2],
+) -> Sample {
+    let each = if shape[1] % 4 == 0 { 4 } else { shape[1] };
+    let has_table = steps_dtype == DType::UInt6;
+    nested_sample_of(random, of, Steps { dtype: steps_dtype, has_table, each }, size, shape)
+}
+
+/// Steps of [`nested_sample_of`].
+#[derive(Clone, Copy, Debug)]
+struct Steps {
+    dtype: DType,
+    /// Whether a table subtracts 32.
+    has_table: bool,
+    /// Number of blocks with the same unit.
+    each: usize,
+}
+
+fn nested_sample_of(
+    random: &mut Random,
+    of: Values,
+    steps_form: Steps,
     [rows, columns]: [usize; 2],
     shape: [usize; 2],
 ) -> Sample {
@@ -181,13 +203,13 @@ fn nested_sample(
         }
     };
     let [down, across] = shape;
-    let each = if across % 4 == 0 { 4 } else { across };
+    let Steps { dtype: steps_dtype, has_table, each } = steps_form;
     let mut nested = |factor: f32| {
         let steps = match steps_dtype {
             DType::Fp16 | DType::Fp32 => None,
             dtype => Some(integers(random, dtype, down * across)),
         };
-        let table = (steps_dtype == DType::UInt6).then(|| (-32..32).map(|at| at as f32).collect());
+        let table = has_table.then(|| (-32..32).map(|at| at as f32).collect());
         let (data, numbers) = match &steps {
             None => {
                 let numbers: Vec<f32> = random.elements(down * across);
@@ -222,7 +244,7 @@ fn nested_sample(
     });
     let weights = weights.collect();
     let stored = QuantizedMatrix::nested(data, dtype, rows, columns, &values, &scale, Some(&shift));
-    let name = format!("nested {of:?} {steps_dtype} {shape:?}");
+    let name = format!("nested {of:?} {steps_form:?} {shape:?}");
     Sample { name, stored: stored.expect("it fits"), values: weights }
 }
 
@@ -397,6 +419,31 @@ fn integers_as_words() {
         }
     }
     assert_eq!(failed, Vec::<String>::new(), "all have words");
+}
+
+/// The numbers of blocks in all forms that are read right before the row, in rows of whole vectors and others.
+#[test]
+fn numbers_of_blocks_as_they_are_stored() {
+    let sizes: &[[usize; 3]] = match cfg!(miri) {
+        true => &[[2, 1, 16]],
+        false => &[[9, 1, 8], [6, 1, 16], [2, 3, 64], [7, 1, 48], [5, 2, 88], [3, 1, 192]],
+    };
+    for isa in Isa::available() {
+        for &[down, rows_of_block, across] in sizes {
+            let random = &mut Random::new(across as u64);
+            for dtype in [DType::Fp16, DType::Int8, DType::UInt6] {
+                for each in [8, 16, 2, 1].into_iter().filter(|&each| across % each == 0) {
+                    for of in [Values::Integers(DType::UInt4), Values::Integers(DType::Int8)] {
+                        let steps = Steps { dtype, has_table: false, each };
+                        let size = [down * rows_of_block, across * 32];
+                        let sample = nested_sample_of(random, of, steps, size, [down, across]);
+                        assert!(sample.stored.has_words(), "{}", sample.name);
+                        check(isa, &Pool::new(1), &sample, 2, &Epilogue::default());
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// 16-bit arithmetic has much smaller errors than half precision.

@@ -177,7 +177,11 @@ impl Form {
             _ => return None,
         };
         let block = weights.columns() / weights.across().max(1);
-        let least = if weights.shift().is_some() || weights.offset() { BLOCK } else { form.part() };
+        let least = if weights.shift().is_some() || weights.offset().is_some() {
+            BLOCK
+        } else {
+            form.part()
+        };
         let whole = weights.columns().is_multiple_of(BLOCK) && block.is_multiple_of(least);
         (whole && block > 0).then_some(form)
     }

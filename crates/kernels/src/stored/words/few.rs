@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::super::dot::{DISTANCE, TASK_WORK, TOGETHER};
 use super::super::format::QuantizedMatrix;
-use super::super::numbers::{Numbers, RowNumbers};
 use super::codes::{Codes, Form, UseCodes};
 use super::left::{Layout, Left, Order};
+use super::row::{NumberCopy, RowParameters, ScaleProducts, WeightedSum, load, store, vectors};
 use super::{BLOCK, MAX_STEP, step_of};
 use crate::Pool;
 use crate::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
@@ -18,9 +18,6 @@ use coremill_simd::Isa;
 use coremill_simd::vector::{
     Bits, DotIsa, DotKernel, Int8Dot, Vector, dispatch_dots, prefetch_far,
 };
-
-/// Maximum number of block parameters of a task.
-const TASK_NUMBERS: usize = 1 << 13;
 
 #[expect(clippy::too_many_arguments, reason = "the operands of `multiply_words`")]
 pub(super) fn multiply(
@@ -38,7 +35,10 @@ pub(super) fn multiply(
     let order = Order::Planes(dots.lanes());
     let layout = Layout { inputs, each: form.each(), order, part: form.part() };
     let across = weights.across();
-    let has_sums = weights.shift().is_some() || weights.offset();
+    let Some(scale) = weights.scale() else { unreachable!("integers have scales") };
+    let of = |parameters| RowParameters::new(isa, dots.lanes(), parameters);
+    let (scale, offset, shift) = (of(scale), weights.offset().map(of), weights.shift().map(of));
+    let has_sums = shift.is_some() || offset.is_some();
     with_scratch(|scratch| {
         let totals_size = if has_sums { rows * across } else { 0 };
         let memory = scratch.elements(rows * layout.scratch() + totals_size);
@@ -49,17 +49,18 @@ pub(super) fn multiply(
             totals.iter_mut().zip(sums).for_each(|(total, sums)| *total = sums.iter().sum());
         }
         let tasks = (outputs.saturating_mul(inputs) / TASK_WORK).clamp(1, pool.threads() * 8);
-        let most = (TASK_NUMBERS / across).max(TOGETHER);
-        let step = outputs.div_ceil(tasks).min(most).next_multiple_of(TOGETHER);
+        let step = outputs.div_ceil(tasks).next_multiple_of(TOGETHER);
+        let numbers_size = across + RowParameters::scratch(across);
         let target = SharedPointer(output.elements.as_mut_ptr());
         let totals = &*totals;
         pool.run(outputs.div_ceil(step), |task| {
             let columns = task * step..((task + 1) * step).min(outputs);
             with_scratch(|scratch| {
-                let numbers_size = Numbers::scratch(weights, columns.len());
-                let scratch = scratch.elements(numbers_size + TOGETHER * layout.scales());
-                let (numbers, factors) = scratch.split_at_mut(numbers_size);
-                let numbers = Numbers::read(isa, weights, columns.clone(), numbers);
+                let factors_size = TOGETHER * layout.scales();
+                let scratch = scratch.elements(factors_size + numbers_size);
+                let (factors, numbers) = scratch.split_at_mut(factors_size);
+                // Factors after the last part are zero.
+                factors.fill(0.0);
                 // SAFETY: all sizes were checked, and no two tasks write the same columns.
                 let start = unsafe { target.get().add(columns.start) };
                 let work = Work {
@@ -68,6 +69,9 @@ pub(super) fn multiply(
                     left,
                     totals,
                     block: inputs / across,
+                    scale,
+                    offset,
+                    shift,
                     numbers,
                     data: weights.data.as_bytes(),
                     factors,
@@ -100,7 +104,11 @@ struct Work<'a> {
     totals: &'a [f32],
     /// Number of inputs in a block of the weights.
     block: usize,
-    numbers: Numbers<'a>,
+    scale: RowParameters<'a>,
+    offset: Option<RowParameters<'a>>,
+    shift: Option<RowParameters<'a>>,
+    /// Memory for the scales of a row, and to read numbers.
+    numbers: &'a mut [f32],
     data: &'a [u8],
     /// Memory for the factors of some rows of weights.
     factors: &'a mut [f32],
@@ -168,25 +176,11 @@ impl Work<'_> {
         let mut sums = [D::Floats::zero(); N];
         let mut starts = [0; N];
         let factors_length = layout.scales();
-        let totals = match self.totals {
-            [] => &[],
-            totals => &totals[row * (layout.inputs / self.block)..][..layout.inputs / self.block],
-        };
         for n in 0..N {
             // Missing rows are replaced by the last one.
             let column = last.min(column + n * apart);
             starts[n] = column * row_bytes;
-            let target = &mut self.factors[n * factors_length..][..factors_length];
-            let each = self.block / layout.part;
-            sums[n] = prepare::<D::Floats>(
-                &self.numbers.row(column),
-                each,
-                &self.left,
-                row,
-                totals,
-                zero,
-                target,
-            );
+            sums[n] = self.factors::<D>(row, column, n, zero);
         }
         let factors = self.factors.as_ptr();
         let words = self.left.words(row).cast::<i8>();
@@ -217,11 +211,61 @@ impl Work<'_> {
                 }
             }
         }
-        for (n, sums) in sums.iter().enumerate().take((last - column) / apart + 1) {
+        for (n, sums) in sums.iter().enumerate() {
+            if column + n * apart > last {
+                break;
+            }
             let at = row * self.stride + column + n * apart - self.columns.start;
             // SAFETY: the caller guarantees the rows, and they belong to the task.
             unsafe { *self.output.add(at) = sums.sum() };
         }
+    }
+}
+
+impl Work<'_> {
+    /// Computes the factors of the parts of a row of weights, the product of its scales with those of a left row. Returns the
+    /// contribution of shifts, offsets and the zero of the integers.
+    #[inline(always)]
+    fn factors<D: Int8Dot>(&mut self, row: usize, column: usize, n: usize, zero: f32) -> D::Floats {
+        let Layout { inputs, part, .. } = self.left.layout;
+        let (across, each) = (inputs / self.block, self.block / part);
+        let length = self.left.layout.scales();
+        let target = &mut self.factors[n * length..][..inputs / part];
+        let (left, totals) = (self.left.scales(row), self.left.totals(row));
+        let (scales, scratch) = self.numbers.split_at_mut(across);
+        let (has_zero, none) = (zero != 0.0, D::Floats::zero());
+        let mut sum = if each == 1 && self.offset.is_none() {
+            let mut scaled = ScaleProducts { left, totals, has_zero, target, sum: none };
+            self.scale.read::<D>(column, scratch, &mut scaled);
+            scaled.sum
+        } else {
+            self.scale.read::<D>(column, scratch, &mut NumberCopy(scales));
+            spread_scales::<D::Floats>(scales, each, &left[..target.len()], target);
+            if has_zero { add_products(target, &totals[..target.len()], none) } else { none }
+        };
+        if has_zero {
+            sum = sum.mul(D::Floats::splat(-zero));
+        }
+        let totals = match self.totals {
+            [] => return sum,
+            totals => &totals[row * across..][..across],
+        };
+        if let Some(offset) = &self.offset {
+            // The scales become factors of the offsets.
+            vectors!(D::Floats, across, |at, lanes| {
+                let factors = load::<D::Floats>(scales, at, lanes).mul(load(totals, at, lanes));
+                store(factors.neg(), scales, at, lanes);
+            });
+            let mut weighted = WeightedSum { factors: scales, sum };
+            offset.read::<D>(column, scratch, &mut weighted);
+            sum = weighted.sum;
+        }
+        if let Some(shift) = &self.shift {
+            let mut weighted = WeightedSum { factors: totals, sum };
+            shift.read::<D>(column, scratch, &mut weighted);
+            sum = weighted.sum;
+        }
+        sum
     }
 }
 
@@ -254,87 +298,37 @@ unsafe fn step<D: Int8Dot, C: Codes>(
     D::Floats::from_int(products).mul_add(scale, sums)
 }
 
-/// Multiplies the scales of a row of weights, each of which applies to `each` parts, with the scales of a left row. Returns
-/// sums of the contribution of shifts, offsets and the zero of the integers.
+/// Multiplies the scales of a row of weights, each of which applies to `each` parts, with the scales of a left row.
 #[inline(always)]
-fn prepare<V: Vector>(
-    numbers: &RowNumbers<'_>,
-    each: usize,
-    left: &Left<'_>,
-    row: usize,
-    sums: &[f32],
-    zero: f32,
-    target: &mut [f32],
-) -> V {
-    let (scales, left, totals) = (numbers.scales(), left.scales(row), left.totals(row));
-    let count = scales.len() * each;
-    let target = &mut target[..left.len()];
-    target[count..].fill(0.0);
-    match each {
-        1 => {
-            for at in (0..count).step_by(V::LANES) {
-                let scales = load::<V>(scales, at);
-                store(scales.mul(load(left, at)), &mut target[..count], at);
+fn spread_scales<V: Vector>(scales: &[f32], each: usize, left: &[f32], target: &mut [f32]) {
+    if each == 2 {
+        vectors!(V, scales.len(), |at, lanes| {
+            let scales = load::<V>(scales, at, lanes);
+            let (first, second) = scales.interleave(scales);
+            let lower = V::LANES.min(2 * lanes);
+            let product = first.mul(load(left, 2 * at, lower));
+            store(product, target, 2 * at, lower);
+            let (at, higher) = (2 * at + lower, 2 * lanes - lower);
+            if higher > 0 {
+                store(second.mul(load(left, at, higher)), target, at, higher);
             }
-        }
-        2 => {
-            for at in (0..scales.len()).step_by(V::LANES) {
-                let scales = load::<V>(scales, at);
-                let (first, second) = scales.interleave(scales);
-                for (scales, at) in [(first, 2 * at), (second, 2 * at + V::LANES)] {
-                    if at < count {
-                        store(scales.mul(load(left, at)), &mut target[..count], at);
-                    }
-                }
-            }
-        }
-        _ => {
-            let parts = left.chunks_exact(each).zip(target.chunks_exact_mut(each));
-            for (&scale, (left, target)) in scales.iter().zip(parts) {
-                for at in (0..each).step_by(V::LANES) {
-                    store(V::splat(scale).mul(load(left, at)), target, at);
-                }
-            }
-        }
+        });
+        return;
     }
-    let mut result = V::zero();
-    if zero != 0.0 {
-        for at in (0..count).step_by(V::LANES) {
-            result = load::<V>(&target[..count], at).mul_add(load(totals, at), result);
-        }
-        result = result.mul(V::splat(-zero));
-    }
-    for at in (0..sums.len()).step_by(V::LANES) {
-        let sums = load::<V>(sums, at);
-        if !numbers.shifts.is_empty() {
-            result = load::<V>(numbers.shifts, at).mul_add(sums, result);
-        }
-        if let Some(offsets) = numbers.offsets() {
-            let offset = load::<V>(offsets, at).mul(load(scales, at));
-            result = offset.neg_mul_add(sums, result);
-        }
-    }
-    result
-}
-
-/// Loads a vector at an index; lanes after the end are zero.
-#[inline(always)]
-fn load<V: Vector>(elements: &[f32], at: usize) -> V {
-    let count = elements.len() - at;
-    // SAFETY: `count` elements follow the index.
-    unsafe {
-        let source = elements.as_ptr().add(at);
-        if count >= V::LANES { V::load(source) } else { V::load_partial(source, count) }
+    let parts = left.chunks_exact(each).zip(target.chunks_exact_mut(each));
+    for (&scale, (left, target)) in scales.iter().zip(parts) {
+        vectors!(V, each, |at, lanes| {
+            let product = V::splat(scale).mul(load(left, at, lanes));
+            store(product, target, at, lanes);
+        });
     }
 }
 
-/// Stores the lanes of a vector that are not after the end.
+/// Adds products of numbers to a sum.
 #[inline(always)]
-fn store<V: Vector>(vector: V, elements: &mut [f32], at: usize) {
-    let count = elements.len() - at;
-    // SAFETY: `count` elements follow the index.
-    unsafe {
-        let target = elements.as_mut_ptr().add(at);
-        if count >= V::LANES { vector.store(target) } else { vector.store_partial(target, count) }
-    }
+fn add_products<V: Vector>(left: &[f32], right: &[f32], mut sum: V) -> V {
+    vectors!(V, left.len(), |at, lanes| {
+        sum = load::<V>(left, at, lanes).mul_add(load(right, at, lanes), sum);
+    });
+    sum
 }

@@ -73,7 +73,7 @@ pub(super) fn multiply(
             let columns = panel * width..((panel + 1) * width).min(outputs);
             with_scratch(|scratch| {
                 let parts = inputs / part;
-                let has_shifts = weights.shift().is_some() || weights.offset();
+                let has_shifts = weights.shift().is_some() || weights.offset().is_some();
                 let sizes = [
                     Numbers::scratch(weights, columns.len()),
                     DEPTH / 2 * width,

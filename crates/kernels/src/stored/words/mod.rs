@@ -8,6 +8,7 @@ mod codes;
 mod few;
 mod left;
 mod many;
+mod row;
 
 use super::format::QuantizedMatrix;
 use crate::Pool;
