@@ -231,23 +231,24 @@ fn place_planes<const EACH: usize>(
     /// Number of adjacent lanes of a block, in every order, that are written at once.
     const TOGETHER: usize = 4;
     let vectors = EACH / 4;
-    let mut planes = [[0; BLOCK]; 2];
-    for (at, &integer) in integers.iter().enumerate() {
-        planes[0][at] = ((integer + 128) >> 8) as u8;
-        planes[1][at] = integer as u8;
+    let mut planes = [[[0; BLOCK]; 2]; 2];
+    for vector in 0..vectors {
+        for at in 0..BLOCK / vectors {
+            let integer = integers[at * vectors + vector];
+            planes[0][vector][at] = ((integer + 128) >> 8) as u8;
+            planes[1][vector][at] = integer as u8;
+        }
     }
     for part in 0..BLOCK / EACH / TOGETHER {
         let index = block * (BLOCK / EACH) + part * TOGETHER;
-        let (step, lane) = (index / lanes, index % lanes);
+        // The number of lanes is a power of two.
+        let (step, lane) = (index >> lanes.trailing_zeros(), index & (lanes - 1));
         let target = &mut bytes[step * 2 * EACH * lanes..][..2 * EACH * lanes];
-        for (half, plane) in planes.iter().enumerate() {
-            let plane = &plane[part * TOGETHER * EACH..][..TOGETHER * EACH];
-            for vector in 0..vectors {
+        for (half, planes) in planes.iter().enumerate() {
+            for (vector, plane) in planes[..vectors].iter().enumerate() {
                 let start = ((half * vectors + vector) * lanes + lane) * 4;
-                let target = &mut target[start..start + 4 * TOGETHER];
-                for (at, byte) in target.iter_mut().enumerate() {
-                    *byte = plane[at * vectors + vector];
-                }
+                let plane = &plane[part * 4 * TOGETHER..][..4 * TOGETHER];
+                target[start..start + 4 * TOGETHER].copy_from_slice(plane);
             }
         }
     }

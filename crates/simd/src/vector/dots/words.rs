@@ -193,24 +193,22 @@ mod x86 {
     half_kilobit!(Pairs, sums, left, right, _mm256_add_epi32(sums, _mm256_madd_epi16(left, right)));
     half_kilobit!(Vnni256, sums, left, right, _mm256_dpwssd_avx_epi32(sums, left, right));
 
-    /// Words that contain the fields 0 and 2, and the fields 1 and 3 of each lane.
+    /// Words with two fields each: the lower word of a lane has field 0 from bit 0 on and field 1 from bit 6 on, and the higher
+    /// word has the fields 2 and 3. The upper four bits of a word are undefined.
     ///
     /// # Safety
     /// 48 bytes must be readable, and the machine must support the instructions.
     #[inline(always)]
-    unsafe fn six_windows(source: *const u8) -> [__m512i; 2] {
+    unsafe fn six_pairs(source: *const u8) -> __m512i {
         // SAFETY: the caller guarantees the bytes and the instructions.
         unsafe {
             let bytes = _mm512_maskz_loadu_epi32(0xfff, source.cast());
             // Each quarter gets its twelve bytes.
             let quarters = _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
             let bytes = _mm512_permutexvar_epi32(quarters, bytes);
-            let even = _mm_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11);
-            let odd = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
-            [
-                _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(even)),
-                _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(odd)),
-            ]
+            let pairs = _mm_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11);
+            let pairs = _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(pairs));
+            _mm512_srlv_epi16(pairs, _mm512_set1_epi32(4 << 16))
         }
     }
 
@@ -230,19 +228,17 @@ mod x86 {
         memory! {
             load_bits(source: *const u8) -> Bits<Self> = _mm512_loadu_si512(source.cast());
             load_sixes(source: *const u8) -> [Bits<Self>; 2] = {
-                let [even, odd] = six_windows(source);
-                let even = _mm512_srlv_epi16(even, _mm512_set1_epi32(4 << 16));
-                let odd = _mm512_srlv_epi16(odd, _mm512_set1_epi32(2 << 16 | 6));
+                let pairs = six_pairs(source);
                 let field = _mm512_set1_epi16(63);
-                [_mm512_and_si512(even, field), _mm512_and_si512(odd, field)]
+                let odd = _mm512_srli_epi16::<6>(pairs);
+                [_mm512_and_si512(pairs, field), _mm512_and_si512(odd, field)]
             };
             load_six_bytes(source: *const u8) -> Bits<Self> = {
-                let [even, odd] = six_windows(source);
-                // The fields are moved to the lower and to the higher byte of their words.
-                let even = _mm512_srlv_epi16(even, _mm512_set1_epi32(4 << 16));
-                let odd = _mm512_sllv_epi16(odd, _mm512_set1_epi32(6 << 16 | 2));
-                let lower = _mm512_and_si512(even, _mm512_set1_epi16(0x003f));
-                _mm512_or_si512(lower, _mm512_and_si512(odd, _mm512_set1_epi16(0x3f00)))
+                let pairs = six_pairs(source);
+                let odd = _mm512_slli_epi16::<2>(pairs);
+                // Bits of the lower bytes are those of `pairs`, others those of `odd`.
+                let both = _mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi16(0xff), pairs, odd);
+                _mm512_and_si512(both, _mm512_set1_epi8(63))
             };
             spread(source: *const f32) -> F32x16 = {
                 let four = _mm512_broadcast_f32x4(_mm_loadu_ps(source));
