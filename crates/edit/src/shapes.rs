@@ -50,7 +50,9 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
         0 => array.shape.clone(),
         given if given == count => edit.default.iter().map(size).collect(),
         given => {
-            let message = format!("`{name}` is a `{tensor}`; {given} default sizes are given");
+            let message = format!(
+                "`{name}` has {count} dimensions; expected as many default sizes, got {given}"
+            );
             return Err(Error::of_type(message));
         }
     };

@@ -264,7 +264,7 @@ fn ranges_describe_open_dimensions() {
         apply(&mut model, &[edit], None).expect_err("refused").to_string()
     };
     assert_eq!(refused_with(&[8, 3]), "dimension 0 of `x` has the default size 8");
-    assert!(refused_with(&[4]).contains("1 default sizes are given"));
+    assert!(refused_with(&[4]).contains("expected as many default sizes, got 1"));
     let error =
         apply(&mut model, &[ranges(&[(8, None), (3, Some(3))])], None).expect_err("refused");
     assert_eq!(error.to_string(), "dimension 0 of `x` has the default size 2");
