@@ -266,8 +266,8 @@ impl PoolState {
         self.newest.load(Ordering::SeqCst) != seen
     }
 
-    /// Runs tasks until there are none, first those of the own range, then those of others. Finished tasks are
-    /// counted at the end of each range, since all threads write to the count.
+    /// Runs the tasks of the own range, then steals tasks from other ranges. Subtracts finished tasks from `undone` once
+    /// for each range, because all threads write to it.
     fn work_off(&self, own: usize) {
         let count = self.untaken.len();
         for at in 0..count {

@@ -103,7 +103,7 @@ pub(crate) struct Args {
     /// [default: 0 for blocks, 1 for ratios]
     #[arg(long, value_name = "0|1", help_heading = "Pruning", requires = "prune")]
     prune_dim: Option<u8>,
-    /// Minimum share of elements to prune by a threshold; a weight with fewer stays as it is [default: 0.5]
+    /// Minimum share of elements to prune by a threshold; a weight with fewer is not pruned [default: 0.5]
     #[arg(long, value_name = "SHARE", help_heading = "Pruning", requires = "prune")]
     prune_least: Option<f64>,
 

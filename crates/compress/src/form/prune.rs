@@ -29,7 +29,7 @@ pub enum Prune {
     Threshold {
         /// Largest magnitude of pruned elements.
         limit: f64,
-        /// Share of the elements, from 0 to 1, below which the weight is kept as it is.
+        /// Minimum share of pruned elements, from 0 to 1. A weight with fewer is not pruned.
         least: f64,
     },
 }

@@ -61,8 +61,8 @@ pub struct RuleText {
     pub prune_block: Option<usize>,
     /// Axis of the channels that are pruned together: 0 for output channels, 1 for input channels.
     pub prune_dim: Option<u8>,
-    /// Minimum share of the elements that a threshold prunes, 0.5 by default. With fewer, the weight
-    /// stays as it is.
+    /// Minimum share of the elements that a threshold prunes, 0.5 by default. A weight with fewer is
+    /// not pruned.
     pub prune_least: Option<f64>,
 }
 

@@ -220,10 +220,8 @@ impl Work<'_> {
             unsafe { *self.output.add(at) = sums.sum() };
         }
     }
-}
 
-impl Work<'_> {
-    /// Computes the factors of the parts of a row of weights, the product of its scales with those of a left row. Returns the
+    /// Multiplies the scales of a row of weights by the scales of a left row, which gives a factor for each part. Returns the
     /// contribution of shifts, offsets and the zero of the integers.
     #[inline(always)]
     fn factors<D: Int8Dot>(&mut self, row: usize, column: usize, n: usize, zero: f32) -> D::Floats {

@@ -1,7 +1,7 @@
 //! Block parameters of a row of weights, which are read right before its integers.
 //!
-//! Numbers in the formats of common schemes are read as they are stored: fp16, int8 or 6-bit integers, possibly in fp16
-//! units. They are in the first-level cache when they are used. [`Parameters::read`] reads all others.
+//! fp16, int8 and 6-bit numbers, possibly in fp16 units, are read directly, a vector at a time, and used while they are in
+//! the first-level cache. [`Parameters::read`] expands numbers in other formats.
 
 #![expect(unsafe_code, reason = "numbers are read from bytes whose extents are checked once")]
 
@@ -104,7 +104,7 @@ impl Form {
         }
     }
 
-    /// How many numbers are read at once.
+    /// Number of numbers that one load reads.
     fn step(self, lanes: usize) -> usize {
         if self == Form::Sixes { 4 * lanes } else { lanes }
     }

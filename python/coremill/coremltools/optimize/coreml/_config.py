@@ -194,7 +194,7 @@ class OpThresholdPrunerConfig(_OpConfig):
         minimum_sparsity_percentile: float = 0.5,
         weight_threshold: int | None = 2048,
     ) -> None:
-        """A weight stays as it is if a smaller share than `minimum_sparsity_percentile` becomes zero."""
+        """A weight is not pruned if a smaller share than `minimum_sparsity_percentile` would become zero."""
         if threshold < 0:
             raise ValueError(f"Invalid value of \"threshold\": {threshold}. Needs to be in [0, inf)")
         if not 0 <= minimum_sparsity_percentile <= 1:
