@@ -62,8 +62,10 @@ pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey
         passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
     }
     expand_constants(source, &graph.body)?;
-    let places = place::place(&mut graph, machine.pool.threads());
-    let (bytes, limit) = (places.length.saturating_mul(4), source.limits.bytes);
+    let limit = source.limits.bytes;
+    let separate = if machine.pool.threads() > 1 { place::MAX_SEPARATE.min(limit / 4) } else { 0 };
+    let places = place::place(&mut graph, separate);
+    let bytes = places.length.saturating_mul(4);
     if bytes > limit {
         return Err(Error::limit(format!("values take {bytes} bytes; the limit is {limit}"))
             .with_hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));

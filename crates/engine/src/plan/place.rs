@@ -35,18 +35,18 @@ enum Owner {
 
 /// Maximum size, in floats, of an arena in which allocations of different lengths do not overlap. It is
 /// part of a last-level cache.
-const MAX_SEPARATE: usize = 4 << 20;
+pub(super) const MAX_SEPARATE: usize = 4 << 20;
 
 /// Assigns arena offsets to the outputs of kernels in the body that have known shapes. Allocations
 /// with overlapping lifetimes do not overlap in memory. The largest are placed first, at the lowest
 /// free offset.
 ///
-/// With several threads, allocations of different lengths do not overlap either if the arena stays small.
-/// Threads divide the rows of each tensor alike. A thread then writes to memory that it wrote to before;
-/// on an AMD EPYC, memory in the cache of another processor takes four times as long.
+/// Allocations of different lengths do not overlap either if the arena then has at most `separate` floats:
+/// threads divide the rows of each tensor alike, so that each thread writes to memory that it wrote to
+/// before. On an AMD EPYC, memory in the cache of another processor takes four times as long.
 ///
 /// Also fills each region's `releases` with the slots that are not read later.
-pub(super) fn place(graph: &mut Graph, threads: usize) -> MemoryPlan {
+pub(super) fn place(graph: &mut Graph, separate: usize) -> MemoryPlan {
     let mut body = std::mem::take(&mut graph.body);
     note_releases(&mut body, graph.slots.len());
 
@@ -85,10 +85,7 @@ pub(super) fn place(graph: &mut Graph, threads: usize) -> MemoryPlan {
             _ => {}
         }
     }
-    let mut length = settle(&mut tenants, threads > 1);
-    if threads > 1 && length > MAX_SEPARATE {
-        length = settle(&mut tenants, false);
-    }
+    let length = settle(&mut tenants, separate);
     let mut places = MemoryPlan {
         slots: shown.iter().map(|tenant| tenant.map(|at| tenants[at].place.clone())).collect(),
         scratch: vec![0..0; body.nodes.len()],
@@ -124,14 +121,20 @@ fn given(body: &Region, slots: usize) -> Vec<bool> {
 /// Maximum number of allocations for the quadratic algorithm.
 const FEW: usize = 4096;
 
-/// Sets the offset of each allocation. Returns the size of the arena. Few allocations of different lengths can
-/// be kept separate.
-fn settle(tenants: &mut [Allocation], separate: bool) -> usize {
-    if tenants.len() <= FEW {
-        settle_largest_first(tenants, separate)
-    } else {
-        settle_in_time(tenants)
+/// Sets the offset of each allocation. Returns the size of the arena. Allocations of different lengths are
+/// separate if the arena then has at most `separate` floats.
+fn settle(tenants: &mut [Allocation], separate: usize) -> usize {
+    if tenants.len() > FEW {
+        return settle_in_time(tenants);
     }
+    let lengths: BTreeSet<usize> = tenants.iter().map(|tenant| tenant.length).collect();
+    if lengths.into_iter().fold(0, usize::saturating_add) <= separate {
+        let length = settle_largest_first(tenants, true);
+        if length <= separate {
+            return length;
+        }
+    }
+    settle_largest_first(tenants, false)
 }
 
 /// Places the largest allocation first, at the lowest free offset. Takes quadratic time.
@@ -326,6 +329,16 @@ mod tests {
         let places: Vec<_> = tenants.iter().map(|tenant| tenant.place.clone()).collect();
         assert_eq!((&places[0], &places[1]), (&places[2], &places[3]));
         assert!(places[1].start >= places[0].end);
+    }
+
+    #[test]
+    fn tenants_are_separate_only_within_a_size() {
+        let all = || vec![tenant(0..1, 100), tenant(2..3, 50)];
+        let separate = settle(&mut all(), 1000);
+        assert!(separate >= 150);
+        assert_eq!(settle(&mut all(), separate), separate);
+        assert_eq!(settle(&mut all(), separate - 1), 100);
+        assert_eq!(settle(&mut all(), 0), 100);
     }
 
     #[test]
