@@ -243,9 +243,11 @@ impl<'m> Interface<'m> {
 
     /// The number of operations that use a value.
     pub(crate) fn use_count(&self, value: ValueId) -> usize {
-        let ops = self.function.all_ops();
-        let used = ops.flat_map(|(_, op)| op.all_bindings().map(|(_, binding)| binding));
-        used.filter(|binding| **binding == Binding::Value(value)).count()
+        self.function
+            .all_ops()
+            .flat_map(|(_, op)| op.values())
+            .filter(|&used| used == value)
+            .count()
     }
 
     /// Removes operations of the body whose results nothing uses, except for the only use of an input: Core ML
@@ -261,16 +263,7 @@ impl<'m> Interface<'m> {
 
     fn remove_unused(&mut self) {
         loop {
-            let mut used: HashSet<ValueId> = HashSet::new();
-            for (block, _) in self.function.blocks_in_order() {
-                used.extend(&self.function.block(block).outputs);
-            }
-            for (_, op) in self.function.all_ops() {
-                used.extend(op.all_bindings().filter_map(|(_, binding)| match binding {
-                    Binding::Value(value) => Some(*value),
-                    Binding::Literal(_) => None,
-                }));
-            }
+            let used = self.function.used_values();
             let only_use = |op: &Op| match op.binding("x") {
                 Some(Binding::Value(x)) if op.kind() == Some(OpKind::Identity) => {
                     self.function.inputs().contains(x) && self.use_count(*x) == 1

@@ -268,7 +268,7 @@ impl Steps {
         while let Some(value) = pending.pop() {
             let Definition::Output(op, _) = whole.value(value).definition else { continue };
             if whole.op(op).is_constant() && found.insert(op) {
-                pending.extend(bound(whole.op(op)));
+                pending.extend(whole.op(op).values());
             }
         }
         found
@@ -308,19 +308,11 @@ fn own_bytes(op: &Op) -> u64 {
     constants.filter_map(|constant| constant.tensor_type()?.storage_bytes()).sum()
 }
 
-/// The values bound to parameters.
-fn bound(op: &Op) -> impl Iterator<Item = ValueId> {
-    op.all_bindings().filter_map(|(_, binding)| match binding {
-        Binding::Value(value) => Some(*value),
-        Binding::Literal(_) => None,
-    })
-}
-
 /// The values that an operation uses, in its blocks as well.
 fn uses(function: &Function, op: OpId) -> Vec<ValueId> {
     let (mut found, mut pending) = (Vec::new(), vec![op]);
     while let Some(op) = pending.pop() {
-        found.extend(bound(function.op(op)));
+        found.extend(function.op(op).values());
         for &block in &function.op(op).blocks {
             found.extend(&function.block(block).outputs);
             pending.extend(&function.block(block).ops);

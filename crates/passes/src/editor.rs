@@ -264,7 +264,7 @@ impl<'f> Editor<'f> {
     }
 
     fn rewrite_as(&mut self, id: OpId, op: Op, outcomes: Vec<InferredValue>) {
-        let before: Vec<_> = values_of(self.function.op(id));
+        let before: Vec<_> = self.function.op(id).values().collect();
         self.count(id, false);
         let outputs = std::mem::take(&mut self.function.op_mut(id).outputs);
         self.analysis.replace(&outputs, outcomes);
@@ -336,7 +336,7 @@ impl<'f> Editor<'f> {
             }
             let Some(block) = self.parents[id.index()].take() else { continue };
             self.function.block_mut(block).ops.retain(|&held| held != id);
-            pending.extend(values_of(self.function.op(id)));
+            pending.extend(self.function.op(id).values());
             for block in self.function.op(id).blocks.clone() {
                 self.sweep_block(block, &mut pending);
             }
@@ -353,7 +353,7 @@ impl<'f> Editor<'f> {
                 pending.push(output);
             }
             for id in self.function.block(block).ops.clone() {
-                pending.extend(values_of(self.function.op(id)));
+                pending.extend(self.function.op(id).values());
                 blocks.extend(self.function.op(id).blocks.iter().copied());
                 self.count(id, false);
                 self.parents[id.index()] = None;
@@ -371,7 +371,7 @@ impl<'f> Editor<'f> {
     }
 
     fn count(&mut self, id: OpId, used: bool) {
-        for value in values_of(self.function.op(id)) {
+        for value in self.function.op(id).values() {
             let ops = &mut self.uses[value.index()].ops;
             if used {
                 ops.push(id);
@@ -385,12 +385,4 @@ impl<'f> Editor<'f> {
 /// Whether an operation has side effects.
 fn has_side_effects(op: &Op) -> bool {
     matches!(op.kind(), Some(OpKind::WriteState) | None)
-}
-
-fn values_of(op: &Op) -> Vec<ValueId> {
-    let values = op.all_bindings().filter_map(|(_, binding)| match binding {
-        Binding::Value(value) => Some(*value),
-        Binding::Literal(_) => None,
-    });
-    values.collect()
 }

@@ -7,16 +7,7 @@ use coremill_mil::ops::OpKind;
 
 /// Adds a use of every unused input, because Core ML rejects programs with unused inputs.
 pub fn keep_unused_inputs(function: &mut Function) {
-    let mut used: HashSet<ValueId> = HashSet::new();
-    for (block, _) in function.blocks_in_order() {
-        used.extend(&function.block(block).outputs);
-    }
-    for (_, op) in function.all_ops() {
-        used.extend(op.all_bindings().filter_map(|(_, binding)| match binding {
-            Binding::Value(value) => Some(*value),
-            Binding::Literal(_) => None,
-        }));
-    }
+    let used = function.used_values();
     let names: HashSet<String> = (0..function.value_count())
         .map(|at| function.value(ValueId::from_index(at)).name.clone())
         .collect();

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use super::constant::Constant;
@@ -311,6 +312,13 @@ impl Function {
         blocks.flat_map(|(block, _)| self.block(block).ops.iter().map(|&op| (op, self.op(op))))
     }
 
+    /// The values that operations or blocks use.
+    pub fn used_values(&self) -> HashSet<ValueId> {
+        let blocks = self.blocks_in_order().into_iter();
+        let outputs = blocks.flat_map(|(block, _)| self.block(block).outputs.iter().copied());
+        outputs.chain(self.all_ops().flat_map(|(_, op)| op.values())).collect()
+    }
+
     fn add_value(&mut self, name: String, ty: Type, definition: Definition) -> ValueId {
         self.values.push(Value { name, ty, definition });
         ValueId::from_index(self.values.len() - 1)
@@ -396,6 +404,14 @@ impl Op {
     pub fn all_bindings(&self) -> impl Iterator<Item = (&str, &Binding)> {
         let inputs = self.inputs.iter();
         inputs.flat_map(|input| input.bindings.iter().map(move |b| (input.name.as_ref(), b)))
+    }
+
+    /// The values that are bound to parameters.
+    pub fn values(&self) -> impl Iterator<Item = ValueId> {
+        self.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Value(value) => Some(*value),
+            Binding::Literal(_) => None,
+        })
     }
 
     /// The constants that are bound to parameters directly.

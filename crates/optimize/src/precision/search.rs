@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use coremill_compiler::SourceMap;
 use coremill_engine::Array;
-use coremill_mil::ir::{Binding, Function, Op, Type, ValueId};
+use coremill_mil::ir::{Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, RescaleOutcome};
 use coremill_tensor::{DType, Statistics};
@@ -54,13 +54,7 @@ impl Graph {
                 continue;
             }
             self.unsound = self.unsound.take().or_else(|| unsound(function, op));
-            let values: Vec<ValueId> = op
-                .all_bindings()
-                .filter_map(|(_, binding)| match binding {
-                    Binding::Value(value) => Some(*value),
-                    Binding::Literal(_) => None,
-                })
-                .collect();
+            let values: Vec<ValueId> = op.values().collect();
             let has_floats = values.iter().chain(&op.outputs).any(|&value| is_float(value));
             let name_of = |&value: &ValueId| function.value(value).name.clone();
             for output in &op.outputs {
