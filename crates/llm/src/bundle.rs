@@ -48,8 +48,7 @@ impl Bundle {
     pub fn open(path: impl AsRef<Path>) -> Result<Bundle> {
         let path = path.as_ref();
         if !path.exists() {
-            let message = format!("{}: no such file or directory", path.display());
-            return Err(Error::new(ErrorKind::File, message));
+            return Err(Error::missing(path));
         }
         if path.join(MANIFEST).is_file() || path.join(META).is_file() {
             return Ok(Bundle { form: Form::Chunks(path.to_owned()) });

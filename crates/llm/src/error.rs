@@ -34,6 +34,11 @@ impl Error {
         Error::new(ErrorKind::File, message).with_source(error)
     }
 
+    /// The path does not exist.
+    pub(crate) fn missing(path: &std::path::Path) -> Error {
+        Error::from_detail(ErrorKind::File, ErrorDetail::not_found(path))
+    }
+
     /// Puts the path of a file before the message.
     pub(crate) fn within(mut self, path: &std::path::Path) -> Error {
         self.detail = Box::new(self.detail.within(path));

@@ -50,28 +50,27 @@ impl ModelKind {
         if speech_packages(path).is_some() {
             return ModelKind::Speech;
         }
-        let (is_speech, is_embedding) = if path.is_dir() {
+        let encoder = if path.is_dir() {
             let config = read_json(&path.join("config.json")).unwrap_or_default();
-            let is_speech = config["model_type"].as_str() == Some(SPEECH);
-            (is_speech, EncoderFamily::of_json(&config).is_some())
+            if config["model_type"].as_str() == Some(SPEECH) {
+                return ModelKind::Speech;
+            }
+            EncoderFamily::of_json(&config)
         } else if path.extension().is_some_and(|extension| extension == "gguf") {
-            let file = Gguf::open(path);
-            let family = file.ok().and_then(|file| EncoderFamily::of_metadata(&file.metadata));
-            (false, family.is_some())
+            Gguf::open(path).ok().and_then(|file| EncoderFamily::of_metadata(&file.metadata))
         } else {
-            (false, false)
+            None
         };
-        match (is_speech, is_embedding) {
-            (true, _) => ModelKind::Speech,
-            (false, true) => ModelKind::Embedding,
-            (false, false) => ModelKind::Text,
-        }
+        if encoder.is_some() { ModelKind::Embedding } else { ModelKind::Text }
     }
 
-    /// Refuses an existing path that holds a model of another kind.
+    /// Refuses a path that does not exist or holds a model of another kind.
     pub(crate) fn check(self, path: &Path) -> Result<()> {
+        if !path.exists() {
+            return Err(Error::missing(path));
+        }
         let found = ModelKind::of(path);
-        if found == self || !path.exists() {
+        if found == self {
             return Ok(());
         }
         refuse_ggml(path)?;

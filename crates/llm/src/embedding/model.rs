@@ -306,10 +306,6 @@ impl Embedder {
         options: &EmbeddingOptions,
     ) -> Result<Embedder> {
         let path = path.as_ref();
-        if !path.exists() {
-            let message = format!("{}: no such file or directory", path.display());
-            return Err(Error::new(ErrorKind::File, message));
-        }
         ModelKind::Embedding.check(path)?;
         let (executable, tokenizer) = match converted(path) {
             Some((model, directory)) => {

@@ -78,10 +78,6 @@ impl Transcriber {
         options: &SpeechOptions,
     ) -> Result<Transcriber> {
         let path = path.as_ref();
-        if !path.exists() {
-            let message = format!("{}: no such file or directory", path.display());
-            return Err(Error::new(ErrorKind::File, message));
-        }
         ModelKind::Speech.check(path)?;
         if let Some(packages) = speech_packages(path) {
             let session = Session::new(device).threads(threads);
