@@ -71,7 +71,7 @@ def convert(
     from ._passes import check_options
     from ._scopes import scopes_by_value
     from ._sources import source as exported
-    from ._sources import with_constant_buffers, with_names_apart, with_read_states
+    from ._sources import output_names, with_constant_buffers, with_read_states
     from ._trained import check_release, notes
     from .models.model import MLModel
 
@@ -109,16 +109,15 @@ def convert(
     scopes = scopes_by_value(made.program)
     made.program = _with_zero_states(made.program, states)
     options["input_names"] = made.input_names
-    names = [one.name for one in wanted if one.name is not None]
-    output_names = with_names_apart(made, names) or names or made.output_names
-    if output_names:
-        options["output_names"] = output_names
+    names = [one.name for one in wanted if one.name is not None] or output_names(made)
+    if names:
+        options["output_names"] = names
     if made.shapes:
         options["shapes"] = made.shapes
     options["metadata"] = _notes(made)
     chosen = options.pop("op_selector", None)
     edits = _edits(made.input_names, given, wanted, classifier_config)
-    result = _with_allowed_names(_converted(made.program, options, edits, chosen, scopes))
+    result = _with_allowed_states(_converted(made.program, options, edits, chosen, scopes))
     result = _with_ranges(result, made)
     result = _with_default_types(result, options, release, wanted, given)
     found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
@@ -200,16 +199,12 @@ def _with_ranges(model: Any, made: Any) -> Any:
     return model._edit(json.dumps(edits)) if edits else model
 
 
-def _with_allowed_names(model: Any) -> Any:
-    """The model with coremltools' names for inputs and states that Core ML does not allow.
-
-    coremill appends `_value` to these names.
-    """
+def _with_allowed_states(model: Any) -> Any:
+    """The model with coremltools' names for states that Core ML does not allow. coremill appends `_value` to these names."""
     import json
 
-    function = model.inspect()["functions"][0]
     edits = []
-    for feature in (*function["inputs"], *function["states"]):
+    for feature in model.inspect()["functions"][0]["states"]:
         word, _, end = feature["name"].rpartition("_")
         if end == "value" and word in RESERVED:
             edits.append({"edit": "rename", "from": feature["name"], "to": f"{word}_workaround"})

@@ -35,6 +35,11 @@ def allowed_each(names: list) -> dict:
     return found
 
 
+def name_of_weight(name: str, is_fp16: bool) -> str:
+    """coremltools' name of a weight: it marks those that it rounds."""
+    return f"{name}_to_fp16" if is_fp16 else name
+
+
 def with_allowed_names(described: list, kind: str) -> list:
     """Descriptions of inputs or outputs with allowed names. Warns about those that differ."""
     names = allowed_each([one.name for one in described if one.name])

@@ -480,13 +480,13 @@ def _check_dynamic_quantization(module: Any) -> None:
             )
 
 
-def with_names_apart(made: Source, names: list) -> list:
-    """Names for the outputs that are not those of inputs, which Core ML does not take; empty if they are apart already."""
+def output_names(made: Source) -> list:
+    """Names for the outputs, which Core ML refuses if inputs have them; empty if those of the program stay."""
     signature = getattr(made.program, "graph_signature", None)
     inputs = set(made.input_names)
-    found = list(names or made.output_names or ([] if signature is None else signature.user_outputs))
-    if names or not all(isinstance(name, str) for name in found) or not inputs.intersection(found):
-        return []
+    found = list(made.output_names or ([] if signature is None else signature.user_outputs))
+    if not all(isinstance(name, str) for name in found) or not inputs.intersection(found):
+        return made.output_names
     apart: list = []
     for name in found:
         while name in inputs or name in apart:

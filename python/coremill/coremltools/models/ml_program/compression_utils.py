@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from ..._missing import unsupported_name
+from ..._names import name_of_weight
 from ...optimize.coreml import (
     OpLinearQuantizerConfig,
     OpMagnitudePrunerConfig,
@@ -102,7 +103,6 @@ def _weights(mlmodel: MLModel) -> list:
                     elements *= size
                 array = SimpleNamespace(shape=shape, size=elements, ndim=len(shape))
                 value = SimpleNamespace(val=array, shape=shape, rank=len(shape))
-                # coremltools marks weights that it rounds.
-                rounded = "_to_fp16" if op.outputs[0].type.tensorType.dataType == _FLOAT16 else ""
-                found.append(SimpleNamespace(op_type="const", name=op.outputs[0].name + rounded, val=value, outputs=[value]))
+                name = name_of_weight(op.outputs[0].name, op.outputs[0].type.tensorType.dataType == _FLOAT16)
+                found.append(SimpleNamespace(op_type="const", name=name, val=value, outputs=[value]))
     return found

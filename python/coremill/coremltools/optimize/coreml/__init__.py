@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..._missing import unsupported_name
+from ..._names import name_of_weight
 from ._config import (
     OpLinearQuantizerConfig,
     OpMagnitudePrunerConfig,
@@ -163,8 +164,8 @@ def _of_operations(mlmodel: MLModel, rules: list) -> list:
         selected.append(rule)
         for weight in known:
             is_used = any(user["name"] == rule.get("name") for user in weight["users"])
-            # coremltools marks weights that it rounds.
-            if is_used or (weight["dtype"] == "fp16" and rule.get("name") == f"{weight['value']}_to_fp16"):
+            theirs = name_of_weight(weight["value"], weight["dtype"] == "fp16")
+            if is_used or (theirs != weight["value"] and rule.get("name") == theirs):
                 selected.append({**rule, "name": weight["value"]})
     return selected
 
