@@ -540,6 +540,7 @@ def test_scripts_find_it_as_coremltools(text: str, tmp_path: Path) -> None:
     assert done.stdout == "ok 2\n", done.stderr
 
 
+@pytest.mark.alone
 def test_importing_it_imports_nothing_large() -> None:
     """Neither torch nor numpy, in less than 50 ms of the processor."""
     code = """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 # `typing` takes long to import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ RESERVED = frozenset(
 
 def allowed(name: str) -> str:
     """The name without characters that Core ML does not take; `state` is `state_workaround`."""
-    name = re.sub("[^a-zA-Z0-9_]", "_", name)
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
     if name[:1].isdigit():
         name = f"var_{name}"
     return f"{name}_workaround" if name in RESERVED else name
