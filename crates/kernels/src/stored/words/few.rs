@@ -221,7 +221,7 @@ impl Work<'_> {
         }
     }
 
-    /// Multiplies the scales of a row of weights by the scales of a left row, which gives a factor for each part. Returns the
+    /// Computes the factor of each part: the scale of the row of weights times the scale of the left row. Returns the
     /// contribution of shifts, offsets and the zero of the integers.
     #[inline(always)]
     fn factors<D: Int8Dot>(&mut self, row: usize, column: usize, n: usize, zero: f32) -> D::Floats {
