@@ -142,6 +142,10 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
         "inputs": [p.ImageType(name="image", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)]))],
         "outputs": [p.TensorType(name="scores")],
     }),
+    "default of image sizes": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)], default=(1, 3, 64, 48)))],
+        "outputs": [p.TensorType(name="scores")],
+    }),
     "array range": (Network(), (1, 3, 32, 24), lambda p: {
         "inputs": [p.TensorType(name="x", shape=(1, 3, p.RangeDim(16, 64, default=32), 24))],
         "outputs": [p.TensorType(name="scores")],

@@ -13,8 +13,11 @@ use crate::interface::{Interface, Port};
 pub struct ShapeEdit {
     /// The input.
     pub name: String,
-    /// Allowed shapes. A single one fixes the input; the first of several is the default.
+    /// Allowed shapes. A single one fixes the input.
     pub shapes: Vec<Vec<u64>>,
+    /// Default shape; empty for the first.
+    #[serde(default)]
+    pub default: Vec<u64>,
 }
 
 /// The sizes that an input accepts in each dimension.
@@ -89,6 +92,10 @@ pub(crate) fn set(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(),
     let Some(default) = edit.shapes.first() else {
         return Err(Error::option(format!("no shape is given for `{name}`")));
     };
+    if !edit.default.is_empty() && !edit.shapes.contains(&edit.default) {
+        let message = format!("the default shape {:?} of `{name}` is not allowed", edit.default);
+        return Err(Error::option(message).with_hint("choose one of the allowed shapes"));
+    }
     if let Some(shape) = edit.shapes.iter().find(|shape| shape.len() != tensor.rank()) {
         let message = format!("`{name}` is a `{tensor}`; the shape {shape:?} has another rank");
         return Err(Error::of_type(message));
@@ -123,9 +130,10 @@ fn describe_input(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(),
     let wide = |shape: &Vec<u64>| -> Vec<i64> {
         shape.iter().map(|&size| i64::try_from(size).unwrap_or(i64::MAX)).collect()
     };
+    let default = if edit.default.is_empty() { &edit.shapes[0] } else { &edit.default };
     match &mut interface.feature_mut(&edit.name)?.ty {
         FeatureType::MultiArray(array) => {
-            array.shape = wide(&edit.shapes[0]);
+            array.shape = wide(default);
             array.flexibility = match edit.shapes.len() {
                 1 => ShapeFlexibility::Fixed,
                 _ => ShapeFlexibility::Enumerated(edit.shapes.iter().map(wide).collect()),
@@ -136,8 +144,8 @@ fn describe_input(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(),
                 [_, _, height, width] => ImageSize { width: *width, height: *height },
                 _ => ImageSize::default(),
             };
-            let first = size(&edit.shapes[0]);
-            (image.width, image.height) = (first.width as i64, first.height as i64);
+            let default = size(default);
+            (image.width, image.height) = (default.width as i64, default.height as i64);
             image.sizes = match edit.shapes.len() {
                 1 => ImageSizes::Fixed,
                 _ => ImageSizes::Enumerated(edit.shapes.iter().map(size).collect()),

@@ -52,6 +52,12 @@ fn operations(model: &Model) -> Vec<String> {
         .collect()
 }
 
+/// Sets the shapes of `x`.
+fn shapes(shapes: &[[u64; 2]], default: &[u64]) -> Edit {
+    let shapes = shapes.iter().map(|shape| shape.to_vec()).collect();
+    Edit::Shapes(ShapeEdit { name: "x".to_owned(), shapes, default: default.to_vec() })
+}
+
 fn image(text: &str) -> Edit {
     Edit::Image(text.parse().unwrap_or_else(|error| panic!("{error}")))
 }
@@ -206,16 +212,25 @@ fn inputs_stay_used() {
 
 #[test]
 fn shapes_are_inferred_again() {
-    let shapes = |shapes: &[[u64; 2]]| {
-        let shapes = shapes.iter().map(|shape| shape.to_vec()).collect();
-        Edit::Shapes(ShapeEdit { name: "x".to_owned(), shapes })
-    };
-    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]])]);
+    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]], &[])]);
     let input = model.description.inputs[0].ty.array().expect("an array");
     assert_eq!(input.flexibility, ShapeFlexibility::Enumerated(vec![vec![1, 3], vec![5, 3]]));
+    assert_eq!(input.shape, [1, 3]);
     assert!(model.description.outputs[0].ty.array().expect("an array").shape.is_empty());
-    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]]), shapes(&[[5, 3]])]);
+    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]], &[]), shapes(&[[5, 3]], &[])]);
     assert_eq!(model.description.outputs[0].ty.array().expect("an array").shape, [5, 3]);
+}
+
+#[test]
+fn any_allowed_shape_is_the_default() {
+    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]], &[5, 3])]);
+    let input = model.description.inputs[0].ty.array().expect("an array");
+    assert_eq!(input.flexibility, ShapeFlexibility::Enumerated(vec![vec![1, 3], vec![5, 3]]));
+    assert_eq!(input.shape, [5, 3]);
+    assert_eq!(
+        refused(SCORES, shapes(&[[1, 3], [5, 3]], &[2, 3])),
+        "the default shape [2, 3] of `x` is not allowed; choose one of the allowed shapes"
+    );
 }
 
 #[test]
@@ -240,8 +255,7 @@ fn functions_merge_and_part() {
 
 #[test]
 fn ranges_describe_open_dimensions() {
-    let open =
-        Edit::Shapes(ShapeEdit { name: "x".to_owned(), shapes: vec![vec![2, 3], vec![5, 3]] });
+    let open = shapes(&[[2, 3], [5, 3]], &[]);
     let with_default = |ranges: &[(u64, Option<u64>)], default: &[u64]| {
         let (ranges, default) = (ranges.to_vec(), default.to_vec());
         Edit::Ranges(RangeEdit { name: "x".to_owned(), ranges, default })

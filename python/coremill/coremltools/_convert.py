@@ -180,6 +180,11 @@ def _with_ranges(model: Any, made: Any) -> Any:
     edits = []
     for feature in model.inspect()["functions"][0]["inputs"]:
         shapes = made.shapes.get(feature["name"])
+        if feature["name"] in made.image_shapes:
+            edits.append({
+                "edit": "shapes", "name": feature["name"], "shapes": made.image_shapes[feature["name"]], "default": shapes[0],
+            })
+            continue
         if shapes is not None and len(shapes) > 1 and feature["kind"] == "multiArray" and feature["shape"] != shapes[0]:
             # The default was the shape of the example.
             edits.append({"edit": "shapes", "name": feature["name"], "shapes": shapes})

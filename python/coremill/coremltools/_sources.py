@@ -26,6 +26,8 @@ class Source:
         self.output_names: list = []
         self.shapes: dict = {}
         #: Bounds of the dimensions of arrays, by input.
+        #: Enumerated shapes of images in the order of their sizes in the model, where it is another.
+        self.image_shapes: dict = {}
         self.ranges: dict = {}
         #: Default shapes of inputs with open dimensions, by input; `None` where the exported program has them.
         self.defaults: dict = {}
@@ -33,7 +35,7 @@ class Source:
     def rename_inputs(self, names: dict) -> None:
         """Gives inputs other names."""
         self.input_names = [names[name] for name in self.input_names]
-        for known in (self.shapes, self.ranges, self.defaults):
+        for known in (self.shapes, self.image_shapes, self.ranges, self.defaults):
             changed = {names.get(name, name): value for name, value in known.items()}
             known.clear()
             known.update(changed)
@@ -285,6 +287,9 @@ def _example(one: Any, traced: list | None = None, floats: Any = None) -> Any:
         raise ValueError(
             "'shape' must be provided in the 'inputs' argument for pytorch conversion\n"
             f"hint: pass `ct.TensorType(name={one.name!r}, shape=...)`"
+        # coremltools lists the default of an array first, and leaves sizes of images in their order.
+        if type(one).__name__ == "ImageType" and default in shapes[1:]:
+            made.image_shapes[name] = [list(shape) for shape in shapes]
         )
     if hasattr(one.shape, "shape") and not one.shape.shape:
         raise ValueError(f"Rank-0 (scalar) inputs are not supported, got input {one.name}\nhint: pass `shape=(1,)`")

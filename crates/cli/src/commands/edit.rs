@@ -106,7 +106,7 @@ fn edits(args: &Args) -> Result<Vec<Edit>, Failure> {
     let mut edits = names(&args.exposed, |name| Edit::ExposeOutput { name });
     edits.extend(args.shapes.iter().map(|given| {
         let (name, shapes) = (given.name.clone(), given.shapes.clone());
-        Edit::Shapes(ShapeEdit { name, shapes })
+        Edit::Shapes(ShapeEdit { name, shapes, default: Vec::new() })
     }));
     edits.extend(names(&args.arrays, |name| Edit::Array { name }));
     edits.extend(args.interface.edits()?);
