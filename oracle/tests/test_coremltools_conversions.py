@@ -77,6 +77,32 @@ def test_buffers_of_traced_modules_are_states_only_if_listed() -> None:
             ct.convert(traced, inputs=inputs, states=states, **options)
 
 
+class Writer(torch.nn.Module):
+    """Writes to a column of its first input, and returns the input."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x[:, 1] = 0.0
+        return y.unsqueeze(0), x
+
+
+def test_written_inputs_of_traced_modules_are_outputs_only_if_returned() -> None:
+    """Core ML keeps inputs apart from outputs. An input that a module writes to was an additional output."""
+    traced = torch.jit.trace(Writer(), (torch.rand(2, 4), torch.rand(2, 3)))
+    shapes = ((2, 4), (2, 3))
+    models = []
+    for package in (ct, coremltools):
+        inputs = [package.TensorType(name=name, shape=shape) for name, shape in zip("xy", shapes)]
+        models.append(package.convert(traced, inputs=inputs, convert_to="mlprogram"))
+    names = [[output.name for output in model.get_spec().description.output] for model in models]
+    assert len(names[0]) == len(names[1])
+    generator = numpy.random.default_rng(0)
+    x, y = (generator.random(shape, numpy.float32) for shape in shapes)
+    found = models[0].predict({"x": x, "y": y})
+    expected = Writer()(torch.tensor(x), torch.tensor(y))
+    for name, value in zip(names[0], expected):
+        numpy.testing.assert_allclose(found[name], value.numpy(), rtol=1e-3)
+
+
 class Reader(torch.nn.Module):
     """Reads a state that the app writes to, and one that nobody lists."""
 

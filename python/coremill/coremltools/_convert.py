@@ -71,7 +71,7 @@ def convert(
     from ._passes import check_options
     from ._scopes import scopes_by_value
     from ._sources import source as exported
-    from ._sources import output_names, with_constant_buffers, with_read_states
+    from ._sources import output_names, with_local_writes, with_read_states
     from ._trained import check_release, notes
     from .models.model import MLModel
 
@@ -102,7 +102,7 @@ def convert(
     check_fp16_inputs(made.program, given, release)
     if made.dialect == "TorchScript":
         listed = {state.name for state in states or ()}
-        with_constant_buffers(made.program, listed)
+        with_local_writes(made.program, listed)
         with_read_states(made.program, listed)
     made.rename_inputs(allowed_each(made.input_names))
     given, wanted = with_allowed_names(given, "input"), with_allowed_names(wanted, "output")

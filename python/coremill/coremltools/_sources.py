@@ -25,9 +25,9 @@ class Source:
         self.input_names: list = []
         self.output_names: list = []
         self.shapes: dict = {}
-        #: Bounds of the dimensions of arrays, by input.
         #: Enumerated shapes of images in the order of their sizes in the model, where it is another.
         self.image_shapes: dict = {}
+        #: Bounds of the dimensions of arrays, by input.
         self.ranges: dict = {}
         #: Default shapes of inputs with open dimensions, by input; `None` where the exported program has them.
         self.defaults: dict = {}
@@ -94,14 +94,17 @@ def flat(inputs: Any) -> list:
     return found
 
 
-def with_constant_buffers(program: Any, states: set) -> None:
-    """Makes each prediction start with the values of buffers that are not states, as coremltools does with traced modules."""
+def with_local_writes(program: Any, states: set) -> None:
+    """Makes writes to inputs, constants and buffers that are not states end with the prediction, as in coremltools' traced modules."""
     import torch
 
-    buffers = program.graph_signature.inputs_to_buffers
+    signature = program.graph_signature
+    kept = {name for name, target in signature.inputs_to_buffers.items() if target in states}
+    constants = signature.inputs_to_lifted_tensor_constants
+    names = {*signature.inputs_to_buffers, *constants, *_user_inputs(program)} - kept
     graph = program.graph_module.graph
     for node in list(graph.nodes):
-        if node.op != "placeholder" or node.name not in buffers or buffers[node.name] in states or not node.users:
+        if node.op != "placeholder" or node.name not in names or not node.users:
             continue
         if not _is_written(node):
             continue
@@ -136,9 +139,16 @@ def _is_written(node: Any) -> bool:
         schema = getattr(user.target, "_schema", None)
         if schema is None:
             continue
+        known = {argument.name: value for argument, value in zip(schema.arguments, user.args)}
+        trains = known.get("training", known.get("use_input_stats", False)) is True
         for argument, value in zip(schema.arguments, user.args):
+            if value is not node:
+                continue
+            # The schemas of normalizations do not say that they update these.
+            if trains and argument.name in ("running_mean", "running_var"):
+                return True
             alias = argument.alias_info
-            if value is node and alias is not None and (alias.is_write or _is_written(user)):
+            if alias is not None and (alias.is_write or _is_written(user)):
                 return True
     return False
 
@@ -273,6 +283,9 @@ def _note_shapes(made: Source, name: str, one: Any, known: tuple | None = None) 
         default = tuple(one.shape.default)
         shapes = [tuple(shape.default) for shape in one.shape.shapes]
         made.shapes[name] = [list(default), *(list(shape) for shape in shapes if shape != default)]
+        # coremltools lists the default of an array first, and leaves sizes of images in their order.
+        if type(one).__name__ == "ImageType" and default in shapes[1:]:
+            made.image_shapes[name] = [list(shape) for shape in shapes]
 
 
 def _example(one: Any, traced: list | None = None, floats: Any = None) -> Any:
@@ -287,9 +300,6 @@ def _example(one: Any, traced: list | None = None, floats: Any = None) -> Any:
         raise ValueError(
             "'shape' must be provided in the 'inputs' argument for pytorch conversion\n"
             f"hint: pass `ct.TensorType(name={one.name!r}, shape=...)`"
-        # coremltools lists the default of an array first, and leaves sizes of images in their order.
-        if type(one).__name__ == "ImageType" and default in shapes[1:]:
-            made.image_shapes[name] = [list(shape) for shape in shapes]
         )
     if hasattr(one.shape, "shape") and not one.shape.shape:
         raise ValueError(f"Rank-0 (scalar) inputs are not supported, got input {one.name}\nhint: pass `shape=(1,)`")
