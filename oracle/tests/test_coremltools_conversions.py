@@ -566,6 +566,54 @@ def test_dynamic_quantization_is_refused() -> None:
         ct.convert(traced, inputs=[ct.TensorType(shape=(4, 3))])
 
 
+class QuantizedBranches(torch.nn.Module):
+    """Two convolutions of the same quantized input, each dequantized after both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant = torch.ao.quantization.QuantStub()
+        self.one = torch.nn.Conv2d(3, 4, 3)
+        self.two = torch.nn.Conv2d(3, 4, 3)
+        self.dequant = torch.ao.quantization.DeQuantStub()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.quant(x)
+        one, two = self.one(x), self.two(x)
+        return self.dequant(one), self.dequant(two)
+
+
+@pytest.mark.parametrize("qconfig", ["qnnpack", "x86"])
+@pytest.mark.parametrize("target", [ct.target.iOS15, ct.target.iOS16, ct.target.iOS17, None])
+def test_quantized_layers_keep_their_integers(target: ct.target | None, qconfig: str) -> None:
+    """Weights from iOS 16 on, activations from iOS 17 on. torch's converter returned the second branch twice."""
+    torch.manual_seed(0)
+    torch.backends.quantized.engine = "qnnpack"
+    x = torch.randn(2, 3, 8, 8)
+    module = QuantizedBranches().eval()
+    module.qconfig = torch.ao.quantization.get_default_qconfig(qconfig)
+    prepared = torch.ao.quantization.prepare(module)
+    prepared(x)
+    quantized = torch.ao.quantization.convert(prepared)
+    model = ct.convert(
+        torch.jit.trace(quantized, x),
+        inputs=[ct.TensorType(name="x", shape=tuple(x.shape))],
+        outputs=[ct.TensorType(name="one"), ct.TensorType(name="two")],
+        minimum_deployment_target=target,
+    )
+    found = model.predict({"x": x})
+    expected = quantized(x)
+    step = max(float(layer.scale) for layer in (quantized.one, quantized.two))
+    for name, value in zip(("one", "two"), expected):
+        # Rounding to integers may fall on either side.
+        numpy.testing.assert_allclose(found[name], value, atol=1.5 * step)
+        assert numpy.mean(numpy.abs(found[name] - value.numpy()) > step / 4) < 0.05
+    types = [op.op_type for op in model._mil_program.functions["main"].operations]
+    has_weights = target != ct.target.iOS15
+    has_activations = target in (ct.target.iOS17, None)
+    kinds = {"constexpr_affine_dequantize": 2 * has_weights, "quantize": 3 * has_activations, "dequantize": 3 * has_activations}
+    assert {kind: types.count(kind) for kind in kinds} == kinds
+
+
 def test_quantized_constants_become_compressed_weights() -> None:
     """torch folds the quantization of a weight into the traced module."""
     torch.manual_seed(0)

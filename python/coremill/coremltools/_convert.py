@@ -95,7 +95,7 @@ def convert(
     check_options(pass_pipeline)
     check_states(states, model)
     check_release(notes(model), release is None or at_least(release, 18))
-    made = exported(model, inputs)
+    made = exported(model, inputs, release)
     if hasattr(made.program, "graph_signature"):
         made.program = without_packed_weights(made.program)
     check_outputs_of(made.program, wanted)

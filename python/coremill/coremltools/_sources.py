@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ._quantized import QuantizationError, without_quantized_tensors
+from ._quantized_layers import with_integers
 from ._recurrent import with_open_lengths
 from ._sizes import traced_sizes, with_integer_sizes, with_known_sizes
 from ._types import EnumeratedShapes, dtype_name
@@ -46,8 +47,11 @@ def is_exported(model: Any) -> bool:
     return any(kind.__name__ == "ExportedProgram" for kind in type(model).__mro__)
 
 
-def source(model: Any, inputs: list | None) -> Source:
-    """The exported program of an exported program, an archive, a module, or a traced or scripted module."""
+def source(model: Any, inputs: list | None, release: str | None = None) -> Source:
+    """The exported program of an exported program, an archive, a module, or a traced or scripted module.
+
+    Quantized layers become operators that the release has.
+    """
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         if path.endswith(".pt2"):
@@ -67,7 +71,7 @@ def source(model: Any, inputs: list | None) -> Source:
     if isinstance(model, torch.jit.ScriptModule):
         if inputs is None:
             raise ValueError('Expected argument "inputs" for TorchScript models not provided')
-        return _of_script(model, inputs)
+        return _of_script(model, inputs, release)
     if isinstance(model, torch.nn.Module):
         if inputs is None:
             raise ValueError(
@@ -399,7 +403,7 @@ def _of_module(module: Any, inputs: list) -> Source:
     return _named(Source(program, "TorchExport::ATEN"), _user_inputs(program), inputs)
 
 
-def _of_script(module: Any, inputs: list) -> Source:
+def _of_script(module: Any, inputs: list, release: str | None) -> Source:
     """A traced or scripted module, through torch's own converter."""
     import torch
     from torch._export.converter import TS2EPConverter
@@ -458,7 +462,7 @@ def _of_script(module: Any, inputs: list) -> Source:
 
     module.eval()
     try:
-        with torch.no_grad(), with_open_lengths():
+        with torch.no_grad(), with_open_lengths(), with_integers(release):
             program = Converter(module, nested, None).convert()
     except QuantizationError:
         raise
