@@ -91,7 +91,7 @@ def test_written_inputs_of_traced_modules_are_outputs_only_if_returned() -> None
     shapes = ((2, 4), (2, 3))
     models = []
     for package in (ct, coremltools):
-        inputs = [package.TensorType(name=name, shape=shape) for name, shape in zip("xy", shapes)]
+        inputs = [package.TensorType(name=name, shape=shape) for name, shape in zip("xy", shapes, strict=True)]
         models.append(package.convert(traced, inputs=inputs, convert_to="mlprogram"))
     names = [[output.name for output in model.get_spec().description.output] for model in models]
     assert len(names[0]) == len(names[1])
@@ -99,8 +99,29 @@ def test_written_inputs_of_traced_modules_are_outputs_only_if_returned() -> None
     x, y = (generator.random(shape, numpy.float32) for shape in shapes)
     found = models[0].predict({"x": x, "y": y})
     expected = Writer()(torch.tensor(x), torch.tensor(y))
-    for name, value in zip(names[0], expected):
+    for name, value in zip(names[0], expected, strict=True):
         numpy.testing.assert_allclose(found[name], value.numpy(), rtol=1e-3)
+
+
+def test_running_statistics_outside_of_modules_are_constants() -> None:
+    """Each prediction starts with the same ones. They were states."""
+    mean, variance = torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5])
+
+    class Normalization(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.batch_norm(x, mean, variance, training=True)
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, 4)
+    model = ct.convert(
+        torch.jit.trace(Normalization(), x),
+        inputs=[ct.TensorType(name="x", shape=tuple(x.shape))],
+        outputs=[ct.TensorType(name="y")],
+        minimum_deployment_target=ct.target.iOS18,
+        compute_precision=ct.precision.FLOAT32,
+    )
+    assert not model._is_stateful()
+    numpy.testing.assert_allclose(model.predict({"x": x})["y"], Normalization()(x), rtol=1e-4, atol=1e-5)
 
 
 class Reader(torch.nn.Module):
@@ -603,7 +624,7 @@ def test_quantized_layers_keep_their_integers(target: ct.target | None, qconfig:
     found = model.predict({"x": x})
     expected = quantized(x)
     step = max(float(layer.scale) for layer in (quantized.one, quantized.two))
-    for name, value in zip(("one", "two"), expected):
+    for name, value in zip(("one", "two"), expected, strict=True):
         # Rounding to integers may fall on either side.
         numpy.testing.assert_allclose(found[name], value, atol=1.5 * step)
         assert numpy.mean(numpy.abs(found[name] - value.numpy()) > step / 4) < 0.05
