@@ -1,37 +1,12 @@
 use std::fmt;
 use std::path::Path;
 
-use coremill_io::{ErrorDetail, opaque_error, printable};
+use coremill_io::{model_error, opaque_error, printable};
 use coremill_mil::{model, text};
 use coremill_mlpackage::package;
 use coremill_verify as verify;
 
-/// Category of an [`Error`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// An invalid argument: a name, an option, an input, a file of another kind.
-    #[default]
-    Argument,
-    /// A file cannot be read or written.
-    File,
-    /// A file is damaged or violates its format.
-    Format,
-    /// The PyTorch program contains calls that cannot be lowered.
-    Unsupported,
-    /// Core ML would reject the model.
-    Invalid,
-    /// A graph described in Rust, or one of its parameters, is invalid.
-    Graph,
-    /// An input of a run is invalid: a name, a shape, elements.
-    Input,
-    /// The machine lacks the device.
-    Device,
-    /// The engine or Core ML failed.
-    Run,
-    /// A bug in coremill.
-    Internal,
-}
+pub use coremill_io::ErrorKind;
 
 opaque_error! {
     /// Error type of this crate. Errors of its parts convert to it with `?`.
@@ -52,23 +27,28 @@ opaque_error! {
     pub struct Error(pub(crate) ErrorKind, Option<String>);
 }
 
-impl Error {
-    pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error::from_detail(ErrorKind::default(), ErrorDetail::new(message))
-    }
+model_error!(
+    pub(crate) Error from
+    coremill_edit::Error,
+    coremill_inspect::Error,
+    coremill_llm::Error,
+    coremill_optimize::Error,
+    coremill_session::Error
+);
 
+impl Error {
     pub(crate) fn of_package(path: &Path, error: &package::Error) -> Error {
         let kind = match error.kind() {
             package::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Format,
         };
-        Error::new(error.located_message(path)).with_kind(kind).with_hint_of(error.hint())
+        Error::of_kind(kind, error.located_message(path)).with_hint_of(error.hint())
     }
 
     pub(crate) fn of_text(path: &Path, error: &text::Error) -> Error {
         let name = path.display().to_string();
         let message = format!("{name}:{}:{}: {}", error.line, error.column, error.message());
-        let mut wrapped = Error::new(message).with_kind(ErrorKind::Format);
+        let mut wrapped = Error::of_kind(ErrorKind::Format, message);
         wrapped.detail.location = Some(printable(&error.render(&name)).into_owned());
         wrapped.with_hint_of(error.hint()).with_source(error.clone())
     }
@@ -77,34 +57,6 @@ impl Error {
         Error::new(format!("{}: {}", path.display(), error))
             .with_hint_of(error.hint())
             .with_source(error.clone())
-    }
-
-    pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
-        let kind = match error.kind() {
-            coremill_engine::ErrorKind::Input => ErrorKind::Input,
-            _ => ErrorKind::Run,
-        };
-        Error::from_source(kind, error.clone())
-    }
-
-    pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::from_detail(ErrorKind::File, ErrorDetail::of_io(action, path, error))
-    }
-
-    /// The path does not exist.
-    pub(crate) fn missing(path: &Path) -> Error {
-        Error::from_detail(ErrorKind::File, ErrorDetail::not_found(path))
-    }
-
-    /// The directory of an output file does not exist.
-    pub(crate) fn missing_directory(path: &Path) -> Error {
-        Error::from_detail(ErrorKind::File, ErrorDetail::directory_not_found(path))
-    }
-
-    /// Adds the path of a file.
-    pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.detail = Box::new(self.detail.within(path));
-        self
     }
 
     /// For syntax errors: the message, an excerpt with the position marked, and the hint.
@@ -121,57 +73,9 @@ impl fmt::Display for Error {
 
 impl From<coremill_engine::Error> for Error {
     fn from(error: coremill_engine::Error) -> Error {
-        Error::of_engine(&error)
-    }
-}
-
-impl From<coremill_session::Error> for Error {
-    fn from(error: coremill_session::Error) -> Error {
-        use coremill_session::ErrorKind as Kind;
         let kind = match error.kind() {
-            Kind::File => ErrorKind::File,
-            Kind::Input => ErrorKind::Input,
-            Kind::Device => ErrorKind::Device,
-            Kind::Run => ErrorKind::Run,
-            _ => ErrorKind::Argument,
-        };
-        Error::from_source(kind, error)
-    }
-}
-
-impl From<coremill_edit::Error> for Error {
-    fn from(error: coremill_edit::Error) -> Error {
-        Error::from_source(ErrorKind::Argument, error)
-    }
-}
-
-impl From<coremill_inspect::Error> for Error {
-    fn from(error: coremill_inspect::Error) -> Error {
-        use coremill_inspect::ErrorKind as Kind;
-        let kind = match error.kind() {
-            Kind::File => ErrorKind::File,
-            Kind::Format => ErrorKind::Format,
-            Kind::Input => ErrorKind::Input,
-            Kind::Device => ErrorKind::Device,
-            Kind::Run => ErrorKind::Run,
-            _ => ErrorKind::Argument,
-        };
-        Error::from_source(kind, error)
-    }
-}
-
-impl From<coremill_optimize::Error> for Error {
-    fn from(error: coremill_optimize::Error) -> Error {
-        use coremill_optimize::ErrorKind as Kind;
-        let kind = match error.kind() {
-            Kind::File => ErrorKind::File,
-            Kind::Format => ErrorKind::Format,
-            Kind::Unsupported => ErrorKind::Unsupported,
-            Kind::Input => ErrorKind::Input,
-            Kind::Device => ErrorKind::Device,
-            Kind::Run => ErrorKind::Run,
-            Kind::Internal => ErrorKind::Internal,
-            _ => ErrorKind::Argument,
+            coremill_engine::ErrorKind::Input => ErrorKind::Input,
+            _ => ErrorKind::Run,
         };
         Error::from_source(kind, error)
     }
@@ -187,20 +91,6 @@ impl From<coremill_graph::Error> for Error {
             Kind::Device => ErrorKind::Device,
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Graph,
-        };
-        Error::from_source(kind, error)
-    }
-}
-
-impl From<coremill_llm::Error> for Error {
-    fn from(error: coremill_llm::Error) -> Error {
-        use coremill_llm::ErrorKind as Kind;
-        let kind = match error.kind() {
-            Kind::File => ErrorKind::File,
-            Kind::Format => ErrorKind::Format,
-            Kind::Unsupported => ErrorKind::Unsupported,
-            Kind::Run => ErrorKind::Run,
-            _ => ErrorKind::Argument,
         };
         Error::from_source(kind, error)
     }
@@ -231,7 +121,7 @@ impl From<coremill_pte::Error> for Error {
 
 impl From<verify::Report> for Error {
     fn from(report: verify::Report) -> Error {
-        Error::new(report.to_string()).with_kind(ErrorKind::Invalid)
+        Error::of_kind(ErrorKind::Invalid, report.to_string())
     }
 }
 

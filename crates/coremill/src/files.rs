@@ -187,7 +187,7 @@ impl OpenedModel {
 }
 
 fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
-    let io = |error| Error::io("read", path, &error);
+    let io = |error| Error::io("read", path, error);
     let mut file = File::open(path).map_err(io)?;
     // Check the length before reading, since sparse files may be huge.
     if file.metadata().map_err(io)?.len() > MAX_TEXT_BYTES {
@@ -230,7 +230,7 @@ fn parse_text(
 ) -> Result<(Model, Listing), Error> {
     let mut bytes = Vec::new();
     let read = from.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::io("read", path, &error))?;
+    read.map_err(|error| Error::io("read", path, error))?;
     if bytes.len() as u64 > MAX_TEXT_BYTES {
         return Err(too_long(path));
     }
@@ -297,7 +297,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     if !directory.is_dir() {
         return Err(Error::missing_directory(&directory));
     }
-    let failed = |error: io::Error| Error::io("write", path, &error);
+    let failed = |error: io::Error| Error::io("write", path, error);
     let layout = Layout::plan(program).map_err(|error| Error::of_package(path, &error))?;
 
     if is_stream(path) {

@@ -79,10 +79,10 @@ pub(crate) fn classify(
     classifier: &Classifier,
 ) -> Result<(), Error> {
     if !interface.predicted_feature.is_empty() {
-        return Err(Error::option("the model is a classifier already"));
+        return Err(Error::new("the model is a classifier already"));
     }
     if classifier.labels.is_empty() {
-        return Err(Error::option("a classifier needs at least one label"));
+        return Err(Error::new("a classifier needs at least one label"));
     }
     let scores = scores(interface, classifier.output.as_deref())?;
     let tensor = interface.tensor(scores)?.clone();
@@ -90,20 +90,20 @@ pub(crate) fn classify(
     if let Some(found) = tensor.element_count().filter(|found| *found != count) {
         let name = &interface.function.value(scores).name;
         let message = format!("`{name}` holds {found} scores; {count} labels are given");
-        return Err(Error::of_type(message).with_hint("give one label for each score, in order"));
+        return Err(Error::new(message).with_hint("give one label for each score, in order"));
     }
     if !tensor.dtype.is_float() {
         let name = &interface.function.value(scores).name;
-        return Err(Error::of_type(format!("`{name}` is a `{tensor}`; expected floats")));
+        return Err(Error::new(format!("`{name}` is a `{tensor}`; expected floats")));
     }
     let name = classifier.name.as_deref().unwrap_or(LABEL_NAME);
     let names = [name.to_owned(), format!("{name}_probs")];
     for name in &names {
         if identifier(name) != *name {
-            return Err(Error::name(format!("`{name}` is not a name that Core ML takes")));
+            return Err(Error::new(format!("`{name}` is not a name that Core ML takes")));
         }
         if interface.port(name).is_ok() {
-            return Err(Error::name(format!("the model has an input or output `{name}` already")));
+            return Err(Error::new(format!("the model has an input or output `{name}` already")));
         }
     }
     let position = interface.function.outputs().iter().position(|&output| output == scores);
@@ -162,7 +162,7 @@ pub(crate) fn declassify(interface: &mut Interface<'_>) -> Result<(), Error> {
         classify.and_then(|op| op.all_bindings().find(|(name, _)| *name == "probabilities"));
     let (Some(classify), Some((_, &Binding::Value(scores)))) = (classify, scores) else {
         let name = &interface.predicted_feature;
-        return Err(Error::of_type(format!("no `classify` computes the label `{name}`")));
+        return Err(Error::new(format!("no `classify` computes the label `{name}`")));
     };
     let removed = classify.outputs.clone();
     let body = interface.function.body;
@@ -188,7 +188,7 @@ fn scores(interface: &Interface<'_>, name: Option<&str>) -> Result<ValueId, Erro
             interface.tensor(**value).is_ok_and(|tensor| tensor.dtype.is_float())
         };
         let found = function.outputs().iter().rev().find(is_scores);
-        return found.copied().ok_or_else(|| Error::of_type("the model has no output of floats"));
+        return found.copied().ok_or_else(|| Error::new("the model has no output of floats"));
     };
     if let Ok(Port::Output(_)) = interface.port(name) {
         return interface.output_value(name);
@@ -201,5 +201,5 @@ fn scores(interface: &Interface<'_>, name: Option<&str>) -> Result<ValueId, Erro
     let found = computed.iter().find(|value| named(value) == name);
     found
         .copied()
-        .ok_or_else(|| Error::name(unknown_name("output", name, computed.iter().map(named))))
+        .ok_or_else(|| Error::new(unknown_name("output", name, computed.iter().map(named))))
 }

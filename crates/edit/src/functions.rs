@@ -15,10 +15,10 @@ pub fn function(model: &Model, name: Option<&str>) -> Result<Model, Error> {
     let name = name.unwrap_or(model.default_function_name());
     let known = model.program.functions.iter().map(|function| &function.name);
     let Some(found) = model.program.function(name) else {
-        return Err(Error::name(unknown_name("function", name, known)));
+        return Err(Error::new(unknown_name("function", name, known)));
     };
     let Some(signature) = model.signature(name) else {
-        return Err(Error::name(format!("function `{name}` has no description")));
+        return Err(Error::new(format!("function `{name}` has no description")));
     };
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let description = ModelDescription {
@@ -42,15 +42,15 @@ pub fn merge(models: Vec<(String, Model)>) -> Result<Model, Error> {
     let mut fed: Vec<serde_json::Value> = Vec::new();
     for (name, model) in models {
         if identifier(&name) != name {
-            return Err(Error::name(format!("`{name}` is not a name that a function can have"))
+            return Err(Error::new(format!("`{name}` is not a name that a function can have"))
                 .with_hint(format!("`{}` is one", identifier(&name))));
         }
         if description.functions.iter().any(|function| function.name == name) {
-            return Err(Error::name(format!("two functions are to be called `{name}`")));
+            return Err(Error::new(format!("two functions are to be called `{name}`")));
         }
         if model.program.functions.len() != 1 {
             let count = model.program.functions.len();
-            return Err(Error::of_type(format!("`{name}` is a model of {count} functions"))
+            return Err(Error::new(format!("`{name}` is a model of {count} functions"))
                 .with_hint("name one of them"));
         }
         merged.specification_version =
@@ -86,7 +86,7 @@ pub fn merge(models: Vec<(String, Model)>) -> Result<Model, Error> {
         }
     }
     if merged.program.functions.is_empty() {
-        return Err(Error::option("expected at least one model to merge"));
+        return Err(Error::new("expected at least one model to merge"));
     }
     if !fed.is_empty() {
         let told = serde_json::Value::from(fed).to_string();

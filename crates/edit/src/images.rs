@@ -82,7 +82,7 @@ impl FromStr for ImageEdit {
 
     /// Reads `x=rgb,scale=1/255,bias=-0.485/0.229:-0.456/0.224:-0.406/0.225`.
     fn from_str(text: &str) -> Result<ImageEdit, Error> {
-        let form = || Error::option(format!("`{text}` does not describe an image")).with_hint(FORM);
+        let form = || Error::new(format!("`{text}` does not describe an image")).with_hint(FORM);
         let (name, rest) = text.split_once('=').ok_or_else(form)?;
         let mut words = rest.split(',').map(str::trim);
         let layout = match words.next().unwrap_or_default() {
@@ -93,7 +93,7 @@ impl FromStr for ImageEdit {
             other => {
                 let message = format!("the layout of image `{}` is `{other}`", name.trim());
                 let hint = "pass `rgb`, `bgr`, `grayscale` or `grayscale-fp16`";
-                return Err(Error::option(message).with_hint(hint));
+                return Err(Error::new(message).with_hint(hint));
             }
         };
         let name = name.trim().to_owned();
@@ -116,7 +116,7 @@ fn numbers(text: &str) -> Result<Vec<f32>, Error> {
 
 fn number(text: &str) -> Result<f32, Error> {
     let refused = || {
-        Error::option(format!("`{text}` is not a number"))
+        Error::new(format!("`{text}` is not a number"))
             .with_hint("pass a number or a quotient: `0.5`, `1/255`, `-0.485/0.229`")
     };
     let mut parts = text.split('/').map(|part| part.trim().parse::<f64>().map_err(|_| refused()));
@@ -133,11 +133,11 @@ pub(crate) fn to_image(interface: &mut Interface<'_>, edit: &ImageEdit) -> Resul
     let value = match port {
         Port::Input(_) => interface.input_value(name)?,
         Port::Output(_) => interface.output_value(name)?,
-        Port::State(_) => return Err(Error::of_type(format!("`{name}` is a state"))),
+        Port::State(_) => return Err(Error::new(format!("`{name}` is a state"))),
     };
     let FeatureType::MultiArray(array) = interface.feature_mut(name)?.ty.clone() else {
         return Err(
-            Error::of_type(format!("`{name}` is not an array")).with_hint("make it an array first")
+            Error::new(format!("`{name}` is not an array")).with_hint("make it an array first")
         );
     };
     let tensor = interface.tensor(value)?.clone();
@@ -153,7 +153,7 @@ pub(crate) fn to_image(interface: &mut Interface<'_>, edit: &ImageEdit) -> Resul
             let channels = edit.layout.channels();
             let message =
                 format!("image `{name}` has {channels} channels, but {count} of `{what}`");
-            return Err(Error::option(message).with_hint("pass one number, or one a channel"));
+            return Err(Error::new(message).with_hint("pass one number, or one a channel"));
         }
     }
     if is_input {
@@ -253,12 +253,12 @@ fn image_type(
     let (name, channels) = (&edit.name, edit.layout.channels());
     let shown = || format!("`{name}` is a `{tensor}`");
     let [batch, found, height, width] = tensor.shape.as_slice() else {
-        return Err(Error::of_type(format!("{}; an image needs rank 4", shown()))
+        return Err(Error::new(format!("{}; an image needs rank 4", shown()))
             .with_hint("images are tensors of `[1, channels, height, width]`"));
     };
     if !batch.may_equal(&Dim::Known(1)) || !found.may_equal(&Dim::Known(channels)) {
         let message = format!("{}; an image needs `[1, {channels}, height, width]`", shown());
-        return Err(Error::of_type(message)
+        return Err(Error::new(message)
             .with_hint("export the program for one picture, with its channels as second axis"));
     }
     let side = |dim: &Dim, at: usize| match dim.known() {
@@ -306,7 +306,7 @@ pub(crate) fn to_array(interface: &mut Interface<'_>, name: &str) -> Result<(), 
     let tensor = interface.tensor(value)?.clone();
     let feature = interface.feature_mut(name)?;
     let FeatureType::Image(image) = &feature.ty else {
-        return Err(Error::of_type(format!("`{name}` is not an image")));
+        return Err(Error::new(format!("`{name}` is not an image")));
     };
     let channels = image.color_space.channels().unwrap_or(3);
     let whole = |height: i64, width: i64| vec![1, channels as i64, height, width];

@@ -39,7 +39,7 @@ impl<'m> Interface<'m> {
         let functions = &mut model.program.functions;
         let known: Vec<String> = functions.iter().map(|function| function.name.clone()).collect();
         let Some(function) = functions.iter_mut().find(|function| function.name == name) else {
-            return Err(Error::name(unknown_name("function", &name, &known)));
+            return Err(Error::new(unknown_name("function", &name, &known)));
         };
         let names = (0..function.value_count())
             .map(|at| function.value(ValueId::from_index(at)).name.clone())
@@ -60,7 +60,7 @@ impl<'m> Interface<'m> {
         }
         let described = description.functions.iter_mut().find(|described| described.name == name);
         let Some(described) = described else {
-            return Err(Error::name(format!("function `{name}` has no description")));
+            return Err(Error::new(format!("function `{name}` has no description")));
         };
         Ok(Interface {
             function,
@@ -82,7 +82,7 @@ impl<'m> Interface<'m> {
             return Ok(());
         }
         let message = format!("the edit needs {needed}; the model is for {found}");
-        Err(Error::of_type(message).with_hint(format!("convert the program for {needed}")))
+        Err(Error::new(message).with_hint(format!("convert the program for {needed}")))
     }
 
     /// Position of a feature by name.
@@ -95,7 +95,7 @@ impl<'m> Interface<'m> {
         found.ok_or_else(|| {
             let all = self.inputs.iter().chain(&*self.outputs).chain(&*self.states);
             let all: Vec<&String> = all.map(|feature| &feature.name).collect();
-            Error::name(unknown_name("name", name, all))
+            Error::new(unknown_name("name", name, all))
         })
     }
 
@@ -121,7 +121,7 @@ impl<'m> Interface<'m> {
     fn found(&self, values: &[ValueId], name: &str) -> Result<ValueId, Error> {
         let found = values.iter().find(|&&value| self.function.value(value).name == name);
         found.copied().ok_or_else(|| {
-            Error::name(format!("the description has `{name}`, which the program lacks"))
+            Error::new(format!("the description has `{name}`, which the program lacks"))
         })
     }
 
@@ -129,7 +129,7 @@ impl<'m> Interface<'m> {
     pub(crate) fn tensor(&self, value: ValueId) -> Result<&TensorType, Error> {
         let value = self.function.value(value);
         value.ty.as_tensor().ok_or_else(|| {
-            Error::of_type(format!("`{}` is a `{}`; expected a tensor", value.name, value.ty))
+            Error::new(format!("`{}` is a `{}`; expected a tensor", value.name, value.ty))
         })
     }
 

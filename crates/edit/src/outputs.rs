@@ -12,16 +12,16 @@ use crate::interface::{Interface, Port};
 /// Removes an output, and what only it needs.
 pub(crate) fn drop(interface: &mut Interface<'_>, name: &str) -> Result<(), Error> {
     let Port::Output(at) = interface.port(name)? else {
-        return Err(Error::name(format!("`{name}` is not an output")));
+        return Err(Error::new(format!("`{name}` is not an output")));
     };
     if name == interface.predicted_probabilities {
         let hint = format!("drop `{}`: the scores become an array", interface.predicted_feature);
         return Err(
-            Error::option(format!("`{name}` are the scores of the classifier")).with_hint(hint)
+            Error::new(format!("`{name}` are the scores of the classifier")).with_hint(hint)
         );
     }
     if interface.outputs.len() == 1 {
-        return Err(Error::option(format!("`{name}` is the only output"))
+        return Err(Error::new(format!("`{name}` is the only output"))
             .with_hint("expose another value first"));
     }
     let value = interface.output_value(name)?;
@@ -36,7 +36,7 @@ pub(crate) fn drop(interface: &mut Interface<'_>, name: &str) -> Result<(), Erro
 /// Makes a value of the program an output.
 pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Error> {
     if interface.port(name).is_ok() {
-        return Err(Error::name(format!("`{name}` is an input or an output already")));
+        return Err(Error::new(format!("`{name}` is an input or an output already")));
     }
     let body = interface.function.block(interface.function.body);
     let computed = body.ops.iter().flat_map(|&op| &interface.function.op(op).outputs);
@@ -44,7 +44,7 @@ pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Er
         computed.copied().filter(|&value| interface.can_be_output(value)).collect();
     let named = |value: &ValueId| interface.function.value(*value).name.as_str();
     let Some(value) = computed.iter().copied().find(|value| named(value) == name) else {
-        return Err(Error::name(unknown_name("value", name, computed.iter().map(named))));
+        return Err(Error::new(unknown_name("value", name, computed.iter().map(named))));
     };
     expose_value(interface, value, name)
 }

@@ -36,17 +36,17 @@ pub struct RangeEdit {
 pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Result<(), Error> {
     let name = &edit.name;
     let Port::Input(_) = interface.port(name)? else {
-        return Err(Error::name(format!("`{name}` is not an input")));
+        return Err(Error::new(format!("`{name}` is not an input")));
     };
     let input = interface.input_value(name)?;
     let tensor = interface.tensor(input)?.clone();
     let count = edit.ranges.len();
     if count != tensor.rank() {
         let message = format!("`{name}` is a `{tensor}`; {count} ranges are given");
-        return Err(Error::of_type(message));
+        return Err(Error::new(message));
     }
     let FeatureType::MultiArray(array) = &mut interface.feature_mut(name)?.ty else {
-        return Err(Error::of_type(format!("`{name}` is not an array")));
+        return Err(Error::new(format!("`{name}` is not an array")));
     };
     let size = |&size: &u64| i64::try_from(size).unwrap_or(i64::MAX);
     let shape = match edit.default.len() {
@@ -56,7 +56,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
             let message = format!(
                 "`{name}` has {count} dimensions; expected as many default sizes, got {given}"
             );
-            return Err(Error::of_type(message));
+            return Err(Error::new(message));
         }
     };
     let mut ranges = Vec::with_capacity(count);
@@ -64,7 +64,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
         if let Some(size) = dim.known().filter(|&size| (lower, upper) != (size, Some(size))) {
             let message = format!("dimension {axis} of `{name}` has the size {size}");
             let hint = "export the program again, with dynamic shapes";
-            return Err(Error::of_type(message).with_hint(hint));
+            return Err(Error::new(message).with_hint(hint));
         }
         let default = shape.get(axis).copied().unwrap_or_default();
         let upper = upper.map_or(-1, |upper| i64::try_from(upper).unwrap_or(i64::MAX));
@@ -72,7 +72,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
         if !u64::try_from(default).is_ok_and(|default| range.contains(default)) {
             let message = format!("dimension {axis} of `{name}` has the default size {default}");
             let hint = "choose a range that contains the default";
-            return Err(Error::option(message).with_hint(hint));
+            return Err(Error::new(message).with_hint(hint));
         }
         ranges.push(range);
     }
@@ -85,20 +85,20 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
 pub(crate) fn set(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(), Error> {
     let name = &edit.name;
     let Port::Input(_) = interface.port(name)? else {
-        return Err(Error::name(format!("`{name}` is not an input")));
+        return Err(Error::new(format!("`{name}` is not an input")));
     };
     let input = interface.input_value(name)?;
     let tensor = interface.tensor(input)?.clone();
     let Some(default) = edit.shapes.first() else {
-        return Err(Error::option(format!("no shape is given for `{name}`")));
+        return Err(Error::new(format!("no shape is given for `{name}`")));
     };
     if !edit.default.is_empty() && !edit.shapes.contains(&edit.default) {
         let message = format!("the default shape {:?} of `{name}` is not allowed", edit.default);
-        return Err(Error::option(message).with_hint("choose one of the allowed shapes"));
+        return Err(Error::new(message).with_hint("choose one of the allowed shapes"));
     }
     if let Some(shape) = edit.shapes.iter().find(|shape| shape.len() != tensor.rank()) {
         let message = format!("`{name}` is a `{tensor}`; the shape {shape:?} has another rank");
-        return Err(Error::of_type(message));
+        return Err(Error::new(message));
     }
     let shape: Vec<Dim> = (0..tensor.rank())
         .map(|axis| match edit.shapes.iter().all(|shape| shape[axis] == default[axis]) {
@@ -114,7 +114,7 @@ pub(crate) fn set(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(),
         let at = op.outputs.first().map_or("", |&it| interface.function.value(it).name.as_str());
         let message = format!("`{name}` cannot be a `{ty}`: `{at}` {}", problem.refusal);
         let hint = "export the program again, with dynamic shapes";
-        return Err(Error::of_type(message).with_hint(hint));
+        return Err(Error::new(message).with_hint(hint));
     }
     for at in 0..interface.function.value_count() {
         let value = ValueId::from_index(at);
@@ -151,7 +151,7 @@ fn describe_input(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(),
                 _ => ImageSizes::Enumerated(edit.shapes.iter().map(size).collect()),
             };
         }
-        _ => return Err(Error::of_type(format!("`{}` is not an array", edit.name))),
+        _ => return Err(Error::new(format!("`{}` is not an array", edit.name))),
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ impl Steps {
         };
         if let Some(&output) = whole.outputs().iter().find(|output| !computed(output)) {
             let name = &whole.value(output).name;
-            return Err(Error::of_type(format!("no operation computes the output `{name}`")));
+            return Err(Error::new(format!("no operation computes the output `{name}`")));
         }
         let steps: Vec<OpId> =
             whole.block(whole.body).ops.iter().copied().filter(is_step).collect();
@@ -103,7 +103,7 @@ impl Steps {
                 let (operator, name) = self.name(step);
                 let message =
                     format!("`{operator}` of `{name}` alone has {alone} bytes of weights");
-                return Err(Error::option(message)
+                return Err(Error::new(message)
                     .with_hint(format!("raise the size of a piece, which is {bytes} bytes")));
             }
             constants.retain(|op| !held.contains(op));
@@ -153,7 +153,7 @@ impl Steps {
         for name in values {
             let Some(&(step, _)) = computed.iter().find(|(_, found)| found == name) else {
                 let known = computed.iter().map(|(_, found)| found);
-                return Err(Error::name(unknown_name("value", name, known)));
+                return Err(Error::new(unknown_name("value", name, known)));
             };
             ends.push(step + 1);
         }
@@ -175,7 +175,7 @@ impl Steps {
                 let name = self.value_name(*state);
                 let message = format!("several pieces use the state `{name}`");
                 return Err(
-                    Error::option(message).with_hint("cut where no state is used on both sides")
+                    Error::new(message).with_hint("cut where no state is used on both sides")
                 );
             }
         }
@@ -334,7 +334,7 @@ fn feature(value: &Value, known: &[FeatureDescription]) -> FeatureDescription {
 fn passed(function: &Function, value: ValueId) -> Result<TensorType, Error> {
     let value = function.value(value);
     let refuse = |reason: &str| {
-        Error::of_type(format!("`{}`, a `{}`, {reason}", value.name, value.ty))
+        Error::new(format!("`{}`, a `{}`, {reason}", value.name, value.ty))
             .with_hint("cut at another operation")
     };
     let Some(tensor) = value.ty.as_tensor() else {
@@ -470,7 +470,7 @@ impl<'f> Copy<'f> {
         for &op in body.ops.iter().filter(|&&op| chosen(op)) {
             self.copied.op(op, &mut self.function, to, &mut name).map_err(|missing| {
                 let name = &whole.value(missing.0).name;
-                Error::of_type(format!("`{name}` is used before it is computed"))
+                Error::new(format!("`{name}` is used before it is computed"))
             })?;
         }
         Ok(())

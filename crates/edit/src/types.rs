@@ -53,7 +53,7 @@ impl ElementType {
             "int8" => Ok(ElementType::Int8),
             _ => {
                 let message = format!("the element type is `{name}`");
-                Err(Error::option(message).with_hint("pass `fp16`, `fp32`, `int32` or `int8`"))
+                Err(Error::new(message).with_hint("pass `fp16`, `fp32`, `int32` or `int8`"))
             }
         }
     }
@@ -69,7 +69,7 @@ pub(crate) fn retype(
         Port::Input(_) => retype_input(interface, name, to.dtype())?,
         Port::Output(_) => retype_output(interface, name, to.dtype())?,
         Port::State(_) => {
-            return Err(Error::of_type(format!("`{name}` is a state; states hold fp16")));
+            return Err(Error::new(format!("`{name}` is a state; states hold fp16")));
         }
     }
     match &mut interface.feature_mut(name)?.ty {
@@ -80,9 +80,9 @@ pub(crate) fn retype(
             Ok(())
         }
         FeatureType::Image(_) => {
-            Err(Error::of_type(format!("`{name}` is an image")).with_hint("make it an array first"))
+            Err(Error::new(format!("`{name}` is an image")).with_hint("make it an array first"))
         }
-        other => Err(Error::of_type(format!("`{name}` is {other:?}; expected an array"))),
+        other => Err(Error::new(format!("`{name}` is {other:?}; expected an array"))),
     }
 }
 
@@ -167,13 +167,13 @@ pub(crate) fn optional(
 ) -> Result<(), Error> {
     let feature = interface.feature_mut(name)?;
     let FeatureType::MultiArray(array) = &mut feature.ty else {
-        return Err(Error::of_type(format!("`{name}` is not an array; only arrays are optional")));
+        return Err(Error::new(format!("`{name}` is not an array; only arrays are optional")));
     };
     array.default = Some(match array.data_type {
         ArrayDataType::Int32 | ArrayDataType::Int8 => {
             if default.fract() != 0.0 {
                 let message = format!("`{name}` holds integers; its default is {default}");
-                return Err(Error::option(message));
+                return Err(Error::new(message));
             }
             DefaultElement::Int(default as i32)
         }

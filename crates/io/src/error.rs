@@ -1,5 +1,6 @@
 //! Contents of errors, and names in messages.
 
+mod model;
 mod opaque;
 mod unknown;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use crate::printable;
 
+pub use model::ErrorKind;
 pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension};
 
 /// An error or a message that may have a hint.
@@ -57,8 +59,9 @@ impl<L: Default> ErrorDetail<L> {
     }
 
     /// Error for a file operation, such as `cannot read model.pte: permission denied`.
-    pub fn of_io(action: &str, path: &Path, error: &io::Error) -> ErrorDetail<L> {
-        ErrorDetail::new(format!("cannot {action} {}: {error}", path.display()))
+    pub fn of_io(action: &str, path: &Path, error: io::Error) -> ErrorDetail<L> {
+        let message = format!("cannot {action} {}: {error}", path.display());
+        ErrorDetail::new(message).with_source(error)
     }
 
     /// Error for a path that does not exist.

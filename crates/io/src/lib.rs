@@ -25,7 +25,7 @@ pub mod windows;
 
 pub use destination::{AtomicDirectory, is_stream, write_anew};
 pub use error::{
-    ErrorDetail, HasHint, quoted_choice, quoted_list, unknown_among, unknown_name,
+    ErrorDetail, ErrorKind, HasHint, quoted_choice, quoted_list, unknown_among, unknown_name,
     unsupported_extension,
 };
 pub use escape::{escape_truncated, is_printable, printable, printable_line};

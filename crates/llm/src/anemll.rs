@@ -101,7 +101,7 @@ impl LanguageModel {
         refuse_block_scales(weights)?;
         if prefill < 2 {
             let message = format!("`prefill` must be at least 2 for ANEMLL, got {prefill}");
-            return Err(Error::new(ErrorKind::Argument, message));
+            return Err(Error::of_kind(ErrorKind::Argument, message));
         }
         if !context.is_multiple_of(prefill) {
             fail!(

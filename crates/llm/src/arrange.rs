@@ -33,7 +33,7 @@ pub(crate) fn stack_experts(params: &mut Params) -> Result<()> {
         let expected = (0..parts.len()).find(|index| !parts.contains_key(index));
         if let Some(missing) = expected {
             let message = format!("expert {missing} of `{name}` is missing");
-            return Err(Error::new(ErrorKind::Format, message));
+            return Err(Error::of_kind(ErrorKind::Format, message));
         }
         let parts: Vec<String> = parts.into_values().collect();
         params.stack(name, &parts)?;

@@ -36,7 +36,7 @@ enum Form {
 pub(crate) fn tokenizer_in(directory: &Path) -> Result<Tokenizer> {
     if !directory.join("tokenizer.json").is_file() {
         let message = format!("{} has no `tokenizer.json`", directory.display());
-        let error = Error::new(ErrorKind::File, message);
+        let error = Error::of_kind(ErrorKind::File, message);
         return Err(error
             .with_hint("keep the model and the files that were written with it in one directory"));
     }

@@ -139,7 +139,7 @@ impl ChatTemplate {
     pub fn render_with(&self, variables: &Value, prompts: bool) -> Result<String> {
         let failed = |error: minijinja::Error| {
             let message = format!("the chat template cannot be rendered: {}", cause(&error));
-            Error::new(ErrorKind::Format, message).with_source(error)
+            Error::of_kind(ErrorKind::Format, message).with_source(error)
         };
         let mut environment = environment();
         let source = without_generation(&self.source);

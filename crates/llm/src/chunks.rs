@@ -50,7 +50,7 @@ pub(crate) fn refuse_block_scales(weights: Weights) -> Result<()> {
         return Ok(());
     }
     let message = "the Neural Engine has no scales for blocks of weights, as `int4` has";
-    let error = Error::new(ErrorKind::Argument, message);
+    let error = Error::of_kind(ErrorKind::Argument, message);
     Err(error.with_hint("choose `int8`, `lut4` or `lut6`"))
 }
 
@@ -96,7 +96,7 @@ impl LanguageModel {
             let message = format!(
                 "`context` must be a multiple of {ALIGNMENT} for the Neural Engine, got {context}"
             );
-            return Err(Error::new(ErrorKind::Argument, message));
+            return Err(Error::of_kind(ErrorKind::Argument, message));
         }
         refuse_block_scales(weights)?;
         let config = self.config();
@@ -105,7 +105,7 @@ impl LanguageModel {
                 "models with recurrent layers or learned positions are not supported for the Neural Engine; this is a `{}`",
                 config.family.name
             );
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("choose the layout `coremill`"));
         }
         let mut functions = vec![(DECODE, 1)];

@@ -170,7 +170,7 @@ struct Settings {
 
 /// The value of a file's key, refused if it is of another kind.
 fn invalid(key: &str) -> Error {
-    Error::new(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
+    Error::of_kind(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
 }
 
 fn size(value: &Value, key: &str) -> Result<Option<usize>> {
@@ -394,16 +394,16 @@ impl Family {
 fn unsupported(name: &str) -> Error {
     if EncoderFamily::is_known(name) {
         let message = format!("`{name}` is a family of embedding models, which generate no text");
-        let error = Error::new(ErrorKind::Unsupported, message);
+        let error = Error::of_kind(ErrorKind::Unsupported, message);
         return error.with_hint(EMBEDDING_PURPOSE);
     }
     if name == SPEECH {
         let message = format!("`{name}` is a family of speech models, which take no text");
-        let error = Error::new(ErrorKind::Unsupported, message);
+        let error = Error::of_kind(ErrorKind::Unsupported, message);
         return error.with_hint(SPEECH_PURPOSE);
     }
     let message = format!("model family `{name}` is not supported; expected {}", Family::names());
-    Error::new(ErrorKind::Unsupported, message)
+    Error::of_kind(ErrorKind::Unsupported, message)
 }
 
 fn rotation_of_json(config: &Value, rope: &Value) -> Result<Rotation> {
@@ -445,7 +445,7 @@ fn rotation_of_json(config: &Value, rope: &Value) -> Result<Rotation> {
         }
         other => {
             let message = format!("rotary positions of type `{other}` are not supported");
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("supported types: default, linear, llama3, yarn, longrope"));
         }
     }
@@ -688,6 +688,6 @@ impl Config {
         let name = self.family.name;
         let message =
             format!("models with {what} are not supported by {programs}; this is a `{name}`");
-        Error::new(ErrorKind::Unsupported, message).with_hint(format!("choose {choice}"))
+        Error::of_kind(ErrorKind::Unsupported, message).with_hint(format!("choose {choice}"))
     }
 }

@@ -48,7 +48,7 @@ fn constant_methods(
 ) -> Result<Vec<(String, Constant)>> {
     match options.layout {
         Layout::Coremill | Layout::SwiftTransformers | Layout::Chunks | Layout::Anemll => {
-            let error = Error::new(
+            let error = Error::of_kind(
                 ErrorKind::Argument,
                 "the layouts `coremill`, `swift-transformers`, `chunks` and `anemll` have no methods for ExecuTorch's runners",
             );

@@ -68,7 +68,7 @@ pub fn check_companions(directory: &Path, files: &[(&str, String)]) -> Result<()
 pub(crate) fn check_own(path: &Path, content: &str) -> Result<()> {
     if path.is_file() && fs::read(path).ok().as_deref() != Some(content.as_bytes()) {
         let message = format!("{} belongs to another model", path.display());
-        let error = Error::new(ErrorKind::Argument, message);
+        let error = Error::of_kind(ErrorKind::Argument, message);
         return Err(error.with_hint("write to a directory of its own"));
     }
     Ok(())

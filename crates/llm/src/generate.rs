@@ -185,7 +185,7 @@ impl Generator {
             let message =
                 format!("{} tokens do not fit: the context has {context}", ids.len() + position);
             let hint = "choose more positions with the option `context`";
-            return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
+            return Err(Error::of_kind(ErrorKind::Argument, message).with_hint(hint));
         }
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
             fail!(Argument, "token {id} is not below {vocabulary}, the size of the vocabulary");

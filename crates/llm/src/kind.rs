@@ -80,7 +80,7 @@ impl ModelKind {
             ModelKind::Text => format!("{file} is not {self}"),
             ModelKind::Embedding | ModelKind::Speech => format!("{file} is {found}, not {self}"),
         };
-        Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint))
+        Err(Error::of_kind(ErrorKind::Unsupported, message).with_hint(hint))
     }
 
     /// A hint for models of this kind.

@@ -282,7 +282,7 @@ impl LanguageModel {
         if layout == Layout::ExecuTorch && prefill > 1 && self.config().is_recurrent() {
             let name = self.config().family.name;
             let message = format!("`{name}` has recurrent layers, which take tokens one by one");
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("set `prefill` to 1, or choose the layout `coremill`"));
         }
         if layout.is_stateless() {
@@ -319,7 +319,7 @@ impl LanguageModel {
             }
             Layout::Chunks | Layout::Anemll => {
                 let message = "the layouts `chunks` and `anemll` consist of several models";
-                let error = Error::new(ErrorKind::Argument, message);
+                let error = Error::of_kind(ErrorKind::Argument, message);
                 return Err(error.with_hint("save it to a directory"));
             }
             Layout::ExecuTorchMultifunction => {
@@ -341,7 +341,7 @@ impl LanguageModel {
         if context == 0 || context > most {
             let message = format!("`context` must be from 1 to {most}, got {context}");
             let hint = "the model was made for sequences of at most that length";
-            return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
+            return Err(Error::of_kind(ErrorKind::Argument, message).with_hint(hint));
         }
         if prefill == 0 || prefill > context {
             fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");

@@ -48,7 +48,7 @@ impl Destination {
         let layout = layout.unwrap_or(usual);
         if extension.is_some_and(|extension| OTHER_FILES.contains(&extension)) {
             let message = unsupported_extension(output, &MODEL_EXTENSIONS);
-            let error = Error::new(ErrorKind::Argument, message);
+            let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("or pass a directory"));
         }
         if !is_program && !is_model {
@@ -65,7 +65,7 @@ impl Destination {
             let name = if layout == Layout::Chunks { "chunks" } else { "anemll" };
             let message =
                 format!("{} is one model, and the layout `{name}` has several", output.display());
-            let error = Error::new(ErrorKind::Argument, message);
+            let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("write to a directory"));
         }
         if is_program != layout.is_program() {
@@ -74,7 +74,7 @@ impl Destination {
                 false => ("a Core ML model", "the layout `coremill` or `swift-transformers`"),
             };
             let message = format!("{} is {form}, which needs {needed}", output.display());
-            let error = Error::new(ErrorKind::Argument, message);
+            let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("leave the option `layout` out"));
         }
         let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());

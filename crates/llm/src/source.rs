@@ -104,7 +104,7 @@ pub(crate) fn refuse_ggml(path: &Path) -> Result<()> {
     if is_read && magic == GGML {
         let message =
             format!("{} is a ggml file of whisper.cpp, which is not supported", path.display());
-        let error = Error::new(ErrorKind::Unsupported, message);
+        let error = Error::of_kind(ErrorKind::Unsupported, message);
         return Err(error.with_hint(
             "name the folder of the same model with `config.json` and safetensors, as transformers saves it",
         ));
@@ -129,14 +129,14 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read_bytes(path)?).map_err(|error| {
         let message = format!("{} is not text in UTF-8", path.display());
-        Error::new(ErrorKind::Format, message).with_source(error)
+        Error::of_kind(ErrorKind::Format, message).with_source(error)
     })
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {
     serde_json::from_str(&read_text(path)?).map_err(|error| {
         let message = format!("{} is not valid JSON: {error}", path.display());
-        Error::new(ErrorKind::Format, message).with_source(error)
+        Error::of_kind(ErrorKind::Format, message).with_source(error)
     })
 }
 
@@ -144,7 +144,7 @@ fn of_folder(folder: &Path, weights: Option<&Path>) -> Result<Source> {
     let config_path = folder.join("config.json");
     if !config_path.is_file() {
         let message = format!("{} has no `config.json`", folder.display());
-        let error = Error::new(ErrorKind::File, message);
+        let error = Error::of_kind(ErrorKind::File, message);
         return Err(error.with_hint("name a `.gguf`, or a folder as transformers saves models"));
     }
     let root = read_json(&config_path)?;
@@ -176,7 +176,7 @@ pub(crate) fn shards(folder: &Path, weights: Option<&Path>) -> Result<Vec<PathBu
     let index = folder.join("model.safetensors.index.json");
     if !index.is_file() {
         let message = format!("{} has no `model.safetensors`", folder.display());
-        let error = Error::new(ErrorKind::File, message);
+        let error = Error::of_kind(ErrorKind::File, message);
         return Err(error.with_hint("weights of other formats must be saved as safetensors first"));
     }
     let read = read_json(&index)?;
@@ -201,7 +201,7 @@ fn parts(path: &Path, first: &Gguf) -> Result<Vec<PathBuf>> {
     }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some(stem) = name.strip_suffix(&format!("-00001-of-{count:05}.gguf")) else {
-        let error = Error::new(ErrorKind::Argument, format!("one of {count} parts of a model"));
+        let error = Error::of_kind(ErrorKind::Argument, format!("one of {count} parts of a model"));
         return Err(error.with_hint(format!("name the first, `-00001-of-{count:05}.gguf`")));
     };
     if count > MAX_PARTS {

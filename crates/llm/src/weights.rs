@@ -163,7 +163,7 @@ fn compress_weights(
     let rule = Rule { selector: Default::default(), form };
     let options = CompressOptions { rules: vec![rule], ..CompressOptions::default() };
     let compressed = compress(model, &options, &|_, _| {})
-        .map_err(|error| Error::new(ErrorKind::Run, error.to_string()).with_source(error))?;
+        .map_err(|error| Error::of_kind(ErrorKind::Run, error.to_string()).with_source(error))?;
     // Names of values in MIL are identifiers.
     let identifier = |name: &str| name.replace(|it: char| !it.is_ascii_alphanumeric(), "_");
     let names: HashMap<String, &String> =

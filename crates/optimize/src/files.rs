@@ -14,7 +14,7 @@ pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     let read =
         File::open(path).and_then(|file| file.take(MAX_RULES_BYTES + 1).read_to_string(&mut text));
-    read.map_err(|error| Error::io("read", path, &error))?;
+    read.map_err(|error| Error::io("read", path, error))?;
     if text.len() as u64 > MAX_RULES_BYTES {
         let message = format!("it is longer than the {MAX_RULES_BYTES} bytes that rules may have");
         return Err(Error::new(message).within(path));

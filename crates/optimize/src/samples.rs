@@ -75,7 +75,7 @@ fn has_numbers(sample: &Sample) -> Result<(), Error> {
 
 /// Files of a folder, sorted by name.
 fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
-    let entries = std::fs::read_dir(path).map_err(|error| Error::io("read", path, &error))?;
+    let entries = std::fs::read_dir(path).map_err(|error| Error::io("read", path, error))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| is_picture(file) || has_extension(file, &["npz"]));
     files.sort();

@@ -1,63 +1,16 @@
-use std::path::Path;
+use coremill_io::{model_error, opaque_error};
 
-use coremill_io::{ErrorDetail, opaque_error};
-
-/// Category of an [`Error`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Invalid request: a name, an option, a file of the wrong kind.
-    #[default]
-    Argument,
-    /// A file cannot be read or written.
-    File,
-    /// Invalid input or state: a name, a shape, elements.
-    Input,
-    /// A device is not available.
-    Device,
-    /// The engine, Core ML or a kernel failed.
-    Run,
-}
+pub use coremill_io::ErrorKind;
 
 opaque_error! {
     /// An error of loading, running, or reading arrays.
     pub struct Error(pub(crate) ErrorKind);
 }
 
+model_error!(pub(crate) Error);
+
 /// The result of this crate's functions.
 pub type Result<T = ()> = std::result::Result<T, Error>;
-
-impl Error {
-    pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error::from_detail(ErrorKind::default(), ErrorDetail::new(message))
-    }
-
-    pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::from_detail(ErrorKind::File, ErrorDetail::of_io(action, path, error))
-    }
-
-    /// Error for a path that does not exist.
-    pub(crate) fn missing(path: &Path) -> Error {
-        Error::from_detail(ErrorKind::File, ErrorDetail::not_found(path))
-    }
-
-    /// Error for an output directory that does not exist.
-    pub(crate) fn missing_directory(path: &Path) -> Error {
-        Error::from_detail(ErrorKind::File, ErrorDetail::directory_not_found(path))
-    }
-
-    /// Adds the file to the message.
-    pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.detail = Box::new(self.detail.within(path));
-        self
-    }
-
-    /// Adds the name of the array to the message.
-    pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.detail = Box::new(self.detail.of_array(name));
-        self
-    }
-}
 
 impl From<coremill_engine::Error> for Error {
     fn from(error: coremill_engine::Error) -> Error {

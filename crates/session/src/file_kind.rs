@@ -95,7 +95,7 @@ impl FileKind {
     pub fn of_content(path: &Path) -> Result<FileKind> {
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::missing(path),
-            _ => Error::io("read", path, &error),
+            _ => Error::io("read", path, error),
         })?;
         if metadata.is_dir() {
             return if path.join("Manifest.json").exists() {
@@ -112,7 +112,7 @@ impl FileKind {
         }
         let mut start = Vec::new();
         let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
-        read.map_err(|error| Error::io("read", path, &error))?;
+        read.map_err(|error| Error::io("read", path, error))?;
         Ok(identify(path, &start))
     }
 
@@ -193,7 +193,7 @@ pub const MODEL_EXTENSIONS: [&str; 3] = ["mlpackage", "mlmodelc", "pte"];
 /// The packages, compiled models and ExecuTorch programs in a directory, sorted by name. A package or compiled model
 /// holds none.
 pub fn models_in(directory: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |error| Error::io("read", directory, &error);
+    let failed = |error| Error::io("read", directory, error);
     let mut models = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();

@@ -59,7 +59,7 @@ pub fn read(
     let path = path.as_ref();
     let file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing(path),
-        _ => Error::io("read", path, &error),
+        _ => Error::io("read", path, error),
     })?;
     from_reader(BufReader::new(file), spec, resize).map_err(|error| error.within(path))
 }

@@ -61,7 +61,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::missing(path));
         }
-        Err(error) => return Err(Error::io("read", path, &error)),
+        Err(error) => return Err(Error::io("read", path, error)),
         Ok(metadata) if metadata.is_dir() => {
             let package = path.join("Manifest.json").exists();
             let what = if package { "a package already" } else { "a directory, not an archive" };

@@ -61,7 +61,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Program, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::missing(path));
         }
-        Err(error) => return Err(Error::io("read", path, &error)),
+        Err(error) => return Err(Error::io("read", path, error)),
         Ok(metadata) if !metadata.is_file() => {
             let message =
                 format!("{} is not a file, so it cannot be an ExecuTorch program", path.display());

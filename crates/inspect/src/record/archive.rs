@@ -33,7 +33,7 @@ pub fn write(path: &Path, record: &Record) -> Result<(), Error> {
         write_to(&mut to, record)?;
         to.flush()
     });
-    written.map_err(|error| Error::io("write", path, &error))
+    written.map_err(|error| Error::io("write", path, error))
 }
 
 /// The bytes of a record's archive.
@@ -76,10 +76,10 @@ pub fn is_record(path: &Path) -> bool {
 pub fn read(path: &Path) -> Result<Record, Error> {
     let bytes = Buffer::map(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing(path),
-        _ => Error::io("read", path, &error),
+        _ => Error::io("read", path, error),
     })?;
     let record = from_bytes(bytes.clone()).map_err(|error| error.within(path));
-    bytes.check().map_err(|error| Error::io("read", path, &error)).and(record)
+    bytes.check().map_err(|error| Error::io("read", path, error)).and(record)
 }
 
 /// Parses a record.

@@ -86,7 +86,7 @@ pub struct EncoderConfig {
 }
 
 fn invalid(key: &str) -> Error {
-    Error::new(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
+    Error::of_kind(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
 }
 
 /// An activation by its name in configurations.
@@ -292,7 +292,7 @@ pub(crate) fn head_of_folder(folder: &Path) -> Result<Head> {
             }
             other => {
                 let message = format!("the module `{other}` of `modules.json` is not supported");
-                let error = Error::new(ErrorKind::Unsupported, message);
+                let error = Error::of_kind(ErrorKind::Unsupported, message);
                 return Err(error.with_hint("supported modules: Transformer, Pooling, Normalize"));
             }
         }
@@ -312,7 +312,7 @@ fn pooling(config: &Value) -> Result<Pooling> {
         ["pooling_mode_cls_token" | "cls"] => Pooling::Cls,
         others => {
             let message = format!("pooling by `{}` is not supported", others.join("` and `"));
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("supported modes: mean of tokens, first token"));
         }
     })

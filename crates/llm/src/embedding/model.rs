@@ -212,7 +212,7 @@ impl EmbeddingModel {
         let Destination { model: path, directory, .. } = destination;
         if path.extension().is_some_and(|extension| extension == "pte") {
             let message = "ExecuTorch's runners have no layout for embedding models";
-            let error = Error::new(ErrorKind::Argument, message);
+            let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("write a `.mlpackage`"));
         }
         check_companions(directory, companions)?;
@@ -266,7 +266,7 @@ fn unsupported(name: &Value) -> Error {
     let name = name.as_str().unwrap_or_default();
     let message =
         format!("`{name}` is not a supported embedding model; expected {}", known.join(", "));
-    Error::new(ErrorKind::Unsupported, message)
+    Error::of_kind(ErrorKind::Unsupported, message)
 }
 
 /// The tokens that an input accepts.
@@ -330,7 +330,7 @@ impl Embedder {
         let (Some(width), Some(input)) = (width, input) else {
             let message =
                 format!("the model has no input `{INPUT_IDS}`, or no output `{EMBEDDING}`");
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("embedding models must be converted by coremill"));
         };
         let length = length_of(input)?;

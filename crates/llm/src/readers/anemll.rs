@@ -55,7 +55,7 @@ impl Meta<'_> {
         number.filter(|&number| number > 0).ok_or_else(|| {
             let path = self.path.display();
             let message = format!("{path}: `{key}` is missing or is not a positive number");
-            Error::new(ErrorKind::Format, message)
+            Error::of_kind(ErrorKind::Format, message)
         })
     }
 
@@ -82,7 +82,7 @@ impl Meta<'_> {
             None => {
                 let path = self.path.display();
                 let message = format!("{path}: the directory has no model `{stem}`");
-                Err(Error::new(ErrorKind::Format, message))
+                Err(Error::of_kind(ErrorKind::Format, message))
             }
         }
     }

@@ -72,7 +72,7 @@ impl Chunks {
         let json = read_json(&path)?;
         let wrong = |key: &str| {
             let message = format!("{}: `{key}` is missing or not valid", path.display());
-            Error::new(ErrorKind::Format, message)
+            Error::of_kind(ErrorKind::Format, message)
         };
         if json["format_version"] != 1 || json["layout"] != "chunks" {
             return Err(wrong("format_version"));

@@ -73,7 +73,7 @@ pub(crate) fn open(mut executable: Executable) -> Result<Box<dyn Reader>> {
         return Ok(Box::new(SwiftTransformers::new(executable)?));
     }
     let message = format!("the model has neither the function `{DECODE}` nor the method `forward`");
-    let error = Error::new(ErrorKind::Unsupported, message);
+    let error = Error::of_kind(ErrorKind::Unsupported, message);
     Err(error.with_hint(
         "language models must be converted by coremill, or be models for ExecuTorch's runners or swift-transformers",
     ))

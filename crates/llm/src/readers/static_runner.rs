@@ -144,7 +144,7 @@ fn method(
     let (&[mask, cached], [&[cos], &[sin]]) = (&masks[..], [&rotations[0][..], &rotations[1][..]])
     else {
         let message = "programs of static runners must have one mask and one table of rotations";
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(Error::of_kind(ErrorKind::Unsupported, message));
     };
     let keys = specs.chunks_exact(5).map(|spec| [spec[0], spec[1]]);
     let values = specs.chunks_exact(5).map(|spec| [spec[2], spec[3]]);
@@ -167,7 +167,7 @@ fn caches(executable: &mut Executable, method: &Method) -> Result<Vec<Cache>> {
         let shape = specs[input].default_shape().unwrap_or_default();
         let Ok(shape) = <[usize; 4]>::try_from(shape) else {
             let message = "caches must have the shape [1, heads, positions, head]";
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("export with the attention type `static_mha`"));
         };
         caches.push(Cache { shape, elements: vec![0.0; shape.iter().product()] });

@@ -28,7 +28,7 @@ impl TextRunner {
             let message = format!(
                 "`forward` must have 2 inputs, tokens and their position, and 1 output, got {inputs} and {outputs}"
             );
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(
                 error.with_hint("convert the model with a cache, for ExecuTorch's `TextLLMRunner`")
             );

@@ -38,7 +38,7 @@ struct Format {
 }
 
 fn invalid(what: &str) -> Error {
-    Error::new(ErrorKind::Format, format!("a WAV file {what}"))
+    Error::of_kind(ErrorKind::Format, format!("a WAV file {what}"))
 }
 
 impl Audio {
@@ -70,7 +70,7 @@ impl Audio {
         let mut chunks = match bytes {
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', rest @ ..] => rest,
             _ => {
-                let error = Error::new(ErrorKind::Unsupported, "the audio must be a WAV file");
+                let error = Error::of_kind(ErrorKind::Unsupported, "the audio must be a WAV file");
                 return Err(error.with_hint(
                     "convert it first, for example with `ffmpeg -i INPUT -ar 16000 -ac 1 OUTPUT.wav`",
                 ));
@@ -156,7 +156,7 @@ fn samples(format: Format, data: &[u8]) -> Result<Vec<f32>> {
         (FLOATS, 64) => &|bytes| bytes.try_into().map_or(0.0, f64::from_le_bytes) as f32,
         _ => {
             let message = format!("samples of type {kind} with {bits} bits are not supported");
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint(
                 "supported: integers (type 1) of 8, 16, 24 or 32 bits, floats (type 3) of 32 or 64 bits",
             ));

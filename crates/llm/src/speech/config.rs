@@ -59,7 +59,7 @@ impl SpeechConfig {
             let found = config[key].as_u64().and_then(|number| usize::try_from(number).ok());
             found.filter(|number| (1..=most).contains(number)).ok_or_else(|| {
                 let message = format!("`{key}` must be a number from 1 to {most}");
-                Error::new(ErrorKind::Format, message)
+                Error::of_kind(ErrorKind::Format, message)
             })
         };
         let matrix = |name: &str| match params.get(name).map(|param| param.shape()) {

@@ -88,7 +88,7 @@ impl LogMel {
                 let found = value.as_u64().and_then(|number| usize::try_from(number).ok());
                 found.filter(|number| (1..=most).contains(number)).ok_or_else(|| {
                     let message = format!("`{key}` must be a number from 1 to {most}, got {value}");
-                    Error::new(ErrorKind::Format, message)
+                    Error::of_kind(ErrorKind::Format, message)
                 })
             }
         };

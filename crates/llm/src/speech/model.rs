@@ -96,7 +96,7 @@ impl SpeechModel {
         let path = folder.join("config.json");
         if !path.is_file() {
             let message = format!("{} has no `config.json`", folder.display());
-            let error = Error::new(ErrorKind::File, message);
+            let error = Error::of_kind(ErrorKind::File, message);
             return Err(error.with_hint("name a folder as transformers saves models"));
         }
         let root = read_json(&path)?;
@@ -233,7 +233,7 @@ impl SpeechModel {
                 "{} is one model, and a speech model has an encoder and a decoder",
                 directory.display()
             );
-            let error = Error::new(ErrorKind::Argument, message);
+            let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("write to a directory"));
         }
         Ok([ENCODER, DECODER].map(|name| directory.join(name)))

@@ -70,7 +70,7 @@ impl TokenRules {
             let id = value.as_u64().filter(|&id| id < vocabulary as u64);
             id.map(|id| id as u32).ok_or_else(|| {
                 let message = format!("`{key}` must be a token below {vocabulary}, got {value}");
-                Error::new(ErrorKind::Format, message)
+                Error::of_kind(ErrorKind::Format, message)
             })
         };
         let optional = |key: &str| match &json[key] {
@@ -164,12 +164,12 @@ impl TokenRules {
                 None if self.is_multilingual() => {
                     let known: Vec<_> = self.languages.keys().map(String::as_str).collect();
                     let message = format!("the language `{name}` is not known to the model");
-                    let error = Error::new(ErrorKind::Argument, message);
+                    let error = Error::of_kind(ErrorKind::Argument, message);
                     return Err(error.with_hint(format!("expected {}", known.join(", "))));
                 }
                 None => {
                     let message = "the model has one language, and none can be chosen";
-                    return Err(Error::new(ErrorKind::Argument, message));
+                    return Err(Error::of_kind(ErrorKind::Argument, message));
                 }
             },
             None if self.is_multilingual() => fail!(Run, "the language must be known"),

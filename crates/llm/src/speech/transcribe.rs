@@ -104,7 +104,7 @@ impl Transcriber {
             (&features[..], &logits[..], &cache[..])
         else {
             let message = "the packages are not the encoder and the decoder of a speech model";
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("speech models must be converted by coremill"));
         };
         let features = LogMel::of_folder(folder, bands)?;
@@ -195,7 +195,7 @@ impl Transcriber {
         if audio.rate != rate {
             let found = audio.rate;
             let message = format!("the audio must have {rate} samples per second, got {found}");
-            let error = Error::new(ErrorKind::Argument, message);
+            let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("resample it first"));
         }
         let frames = self.features.frames();

@@ -12,8 +12,9 @@ pub(super) struct Charsmap {
 
 impl Charsmap {
     pub(super) fn new(bytes: Vec<u8>) -> Result<Charsmap> {
-        let invalid =
-            || Error::new(ErrorKind::Format, "the tokenizer's table of replacements is not valid");
+        let invalid = || {
+            Error::of_kind(ErrorKind::Format, "the tokenizer's table of replacements is not valid")
+        };
         let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(invalid)?;
         let size = u32::from_le_bytes(*size) as usize;
         let trie = rest.get(..size).filter(|_| size.is_multiple_of(4)).ok_or_else(invalid)?;

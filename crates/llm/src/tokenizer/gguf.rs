@@ -105,7 +105,7 @@ pub(super) fn read(metadata: &Metadata) -> Result<Tokenizer> {
         "llama" => read_scored(metadata, &mut tokenizer)?,
         other => {
             let message = format!("vocabularies of type `{other}` are not supported");
-            let error = Error::new(ErrorKind::Unsupported, message);
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("supported types: gpt2, llama, bert"));
         }
     }
@@ -156,7 +156,7 @@ fn read_byte_level(metadata: &Metadata, tokenizer: &mut Tokenizer) -> Result<()>
     let Some(pre) = PRES.iter().find(|pre| pre.names.contains(&name)) else {
         let message = format!("texts are split by `{name}`, which is not supported");
         let known: Vec<_> = PRES.iter().flat_map(|pre| pre.names).copied().collect();
-        let error = Error::new(ErrorKind::Unsupported, message);
+        let error = Error::of_kind(ErrorKind::Unsupported, message);
         return Err(error.with_hint(format!("supported splits: {}", known.join(", "))));
     };
     let Some(merges) = get(metadata, "merges").and_then(MetadataValue::as_array) else {

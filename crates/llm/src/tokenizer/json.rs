@@ -26,11 +26,14 @@ const MAX_IDS: usize = 1 << 24;
 const MAX_WORD: usize = 10_000;
 
 fn invalid(what: &str) -> Error {
-    Error::new(ErrorKind::Format, format!("{what} of the tokenizer is not valid"))
+    Error::of_kind(ErrorKind::Format, format!("{what} of the tokenizer is not valid"))
 }
 
 fn unsupported(what: &str, kind: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("{what} `{kind}` of a tokenizer is not supported"))
+    Error::of_kind(
+        ErrorKind::Unsupported,
+        format!("{what} `{kind}` of a tokenizer is not supported"),
+    )
 }
 
 fn flag(value: &Value, key: &str) -> bool {

@@ -26,7 +26,7 @@ impl Pattern {
         let regex = Regex::new(regex).map_err(|error| {
             let message =
                 format!("the pattern `{source}` of the tokenizer is not supported: {error}");
-            Error::new(ErrorKind::Unsupported, message).with_source(error)
+            Error::of_kind(ErrorKind::Unsupported, message).with_source(error)
         })?;
         Ok(Pattern { source: source.to_owned(), is_regex, regex })
     }
@@ -53,7 +53,7 @@ impl Pattern {
             .collect();
         found.map_err(|error| {
             let message = format!("a pattern of the tokenizer takes too long: {error}");
-            Error::new(ErrorKind::Argument, message).with_source(error)
+            Error::of_kind(ErrorKind::Argument, message).with_source(error)
         })
     }
 }

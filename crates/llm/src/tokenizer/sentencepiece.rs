@@ -42,7 +42,7 @@ impl Field<'_> {
 }
 
 fn invalid() -> Error {
-    let error = Error::new(ErrorKind::Format, "the tokenizer is no model of SentencePiece");
+    let error = Error::of_kind(ErrorKind::Format, "the tokenizer is no model of SentencePiece");
     error.with_hint(
         "models of SentencePiece are named `tokenizer.model`, as files of tiktoken may be",
     )

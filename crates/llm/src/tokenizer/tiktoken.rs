@@ -58,7 +58,7 @@ pub(super) fn read(text: &str, config: &Value) -> Result<Tokenizer> {
     let known = KNOWN.iter().find(|(known, _)| *known == count);
     let Some(source) = config["pat_str"].as_str().or(known.map(|(_, pattern)| *pattern)) else {
         let message = format!("a vocabulary of {count} tokens is not known");
-        let error = Error::new(ErrorKind::Unsupported, message);
+        let error = Error::of_kind(ErrorKind::Unsupported, message);
         return Err(error.with_hint(
             "set the pattern that splits texts as `pat_str` in `tokenizer_config.json`",
         ));

@@ -102,8 +102,7 @@ pub(super) fn find(
 fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
     let Some(storage) = layer.scheme.storage() else { return Ok(None) };
     let Some(weight) = weight(editor, layer)? else { return Ok(None) };
-    let bias = editor.constant_argument(layer.op, "bias").map(Array::from_constant).transpose();
-    let bias = bias.map_err(|error| Error::of_engine(&error))?;
+    let bias = editor.constant_argument(layer.op, "bias").map(Array::from_constant).transpose()?;
     let elements = bias.as_ref().and_then(Array::as_floats).unwrap_or_default();
     if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
         return Err(Error::new(format!("the bias of `{}` holds {found}", layer.name))
@@ -123,8 +122,7 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
 fn weight(editor: &Editor<'_>, layer: &Layer) -> Result<Option<Array>, Error> {
     let parameter = weight_of(layer.kind);
     let weight = parameter.and_then(|name| editor.constant_argument(layer.op, name));
-    let array = weight.map(Array::from_constant).transpose();
-    array.map_err(|error| Error::of_engine(&error))
+    Ok(weight.map(Array::from_constant).transpose()?)
 }
 
 /// All operations that can be quantized.

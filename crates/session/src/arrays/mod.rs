@@ -51,7 +51,7 @@ const ARCHIVE: &[u8] = b"PK\x03\x04";
 
 /// Reads a stream such as a pipe to its end, for [`from_npz`]; at most [`MAX_BYTES`].
 pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
-    let failed = |error: io::Error| Error::io("read", Path::new(name), &error);
+    let failed = |error: io::Error| Error::io("read", Path::new(name), error);
     let mut bytes = Vec::new();
     (&mut from).take(ARCHIVE.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
     // Rejects other data at once, as the stream may be endless.
@@ -70,10 +70,10 @@ pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
 fn read_mapped<T>(path: &Path, read: impl FnOnce(Buffer) -> Result<T, Error>) -> Result<T, Error> {
     let bytes = Buffer::map(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing(path),
-        _ => Error::io("read", path, &error),
+        _ => Error::io("read", path, error),
     })?;
     let found = read(bytes.clone()).map_err(|error| error.within(path));
-    bytes.check().map_err(|error| Error::io("read", path, &error)).and(found)
+    bytes.check().map_err(|error| Error::io("read", path, error)).and(found)
 }
 
 fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
@@ -95,5 +95,5 @@ pub fn replace_file(
     if !directory.is_dir() {
         return Err(Error::missing_directory(directory));
     }
-    write_anew(path, false, write).map_err(|error| Error::io("write", path, &error))
+    write_anew(path, false, write).map_err(|error| Error::io("write", path, error))
 }
