@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`math`] | elementwise functions, and conversion of 16-bit floats |
 //! | `isa` | [`Isa`]: the instruction sets for which kernels are compiled |
+//! | [`peak`] | arithmetic for measurements of a machine's peak rate |
 //! | `vector` | vectors with the width of the machine |
 
 mod isa;
 pub mod math;
+pub mod peak;
 #[doc(hidden)]
 pub mod vector;
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use coremill_kernels::{Arena, Pool};
 use coremill_simd::Isa;
+use coremill_simd::peak::{float_operations, integer_operations};
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 use serde::Serialize;
 
@@ -30,12 +31,21 @@ pub(super) struct Limits {
     pub(super) threads: usize,
     /// Fused multiply-adds on registers, two operations each.
     pub(super) gflop_per_second: f64,
+    /// Multiply-adds of 8-bit integers on registers, two operations each.
+    pub(super) integer_gop_per_second: f64,
     /// Reads from memory.
     pub(super) memory_gb_per_second: f64,
     /// Reads from the second-level cache.
     pub(super) cache_gb_per_second: f64,
     /// From one processor to another and back.
     pub(super) round_trip_ns: Option<f64>,
+}
+
+impl Limits {
+    /// Billions of operations per second.
+    pub(super) fn rate(&self, integer: bool) -> f64 {
+        if integer { self.integer_gop_per_second } else { self.gflop_per_second }
+    }
 }
 
 /// Memory and threads of the measurements.
@@ -59,10 +69,13 @@ impl Probe {
     pub(super) fn measure(&mut self) -> Limits {
         const ROUNDS: usize = 1 << 17;
         let threads = self.pool.threads();
-        let lanes = dispatch(self.isa, Lanes);
-        let arithmetic = self.shortest(threads, |_| {
-            black_box(dispatch(self.isa, MultiplyAdds { rounds: ROUNDS }));
-        });
+        let rate = |operations: fn(Isa, usize) -> usize| {
+            let count = threads * operations(self.isa, ROUNDS);
+            let seconds = self.shortest(threads, |_| {
+                black_box(operations(self.isa, ROUNDS));
+            });
+            count as f64 / seconds / 1e9
+        };
         let parts = 16 * threads;
         let all = self.memory.as_slice();
         let memory = self.shortest(parts, |part| {
@@ -79,7 +92,8 @@ impl Probe {
         });
         let found = Limits {
             threads,
-            gflop_per_second: (2 * SUMS * lanes * ROUNDS * threads) as f64 / arithmetic / 1e9,
+            gflop_per_second: rate(float_operations),
+            integer_gop_per_second: rate(integer_operations),
             memory_gb_per_second: size_of_val(all) as f64 / memory / 1e9,
             cache_gb_per_second: (CACHE_BYTES * PASSES * threads) as f64 / cache / 1e9,
             round_trip_ns: round_trip_ns(threads),
@@ -87,6 +101,7 @@ impl Probe {
         let best = self.best.map_or(found, |best| Limits {
             threads,
             gflop_per_second: best.gflop_per_second.max(found.gflop_per_second),
+            integer_gop_per_second: best.integer_gop_per_second.max(found.integer_gop_per_second),
             memory_gb_per_second: best.memory_gb_per_second.max(found.memory_gb_per_second),
             cache_gb_per_second: best.cache_gb_per_second.max(found.cache_gb_per_second),
             // It describes the model that is measured next.
@@ -123,42 +138,6 @@ pub(super) fn processor() -> String {
     let listed = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = listed.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     name.map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
-}
-
-/// Number of lanes of a vector.
-struct Lanes;
-
-impl Kernel for Lanes {
-    type Output = usize;
-
-    #[inline(always)]
-    fn run<V: Vector>(self) -> usize {
-        V::LANES
-    }
-}
-
-/// Number of independent sums, enough to hide the latency of an addition, and few enough for the registers.
-const SUMS: usize = 12;
-
-/// Multiply-adds without memory accesses.
-struct MultiplyAdds {
-    rounds: usize,
-}
-
-impl Kernel for MultiplyAdds {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<V: Vector>(self) -> f32 {
-        let (factor, addend) = (V::splat(black_box(0.5)), V::splat(black_box(1.0)));
-        let mut sums = [addend; SUMS];
-        for _ in 0..self.rounds {
-            for sum in &mut sums {
-                *sum = sum.mul_add(factor, addend);
-            }
-        }
-        sums.into_iter().fold(V::zero(), V::add).sum()
-    }
 }
 
 /// Reads all elements; their exclusive disjunction keeps the compiler from omitting it.

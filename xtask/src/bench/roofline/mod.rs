@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use self::limits::{Limits, Probe, last_cache_bytes, processor};
-use self::work::{Operations, Work, work};
+use self::work::{Operations, Work, is_integer, work};
 use super::loaded::{LoadedModel, models, run_optimized};
 use crate::workspace::{describe, root};
 
@@ -40,9 +40,11 @@ pub(crate) struct Arguments {
 }
 
 /// The models that are measured by default.
-const MODELS: [&str; 8] = [
+const MODELS: [&str; 10] = [
     "mobilenet_v2",
+    "mobilenet_v2_int8",
     "resnet50",
+    "resnet50_int8",
     "efficientnet_b0",
     "convnext_tiny",
     "vit_b_16",
@@ -81,6 +83,8 @@ struct Row {
 #[derive(Serialize)]
 struct Kind {
     kind: &'static str,
+    /// Whether the steps compute with 8-bit integers.
+    integer: bool,
     steps: usize,
     ms: f64,
     /// Part of the measured time.
@@ -113,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Report { version: 1, processor: processor(), isa: isa.to_string(), rows: Vec::new() };
     println!("{}, {isa}; shortest of {} runs", report.processor, arguments.runs);
     for name in wanted.iter().filter(|name| found.contains(name)) {
-        let mut first: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut first = BTreeMap::new();
         for probe in &mut probes {
             let row = measure(&directory, name, probe, arguments.runs, &mut first);
             let row = row.map_err(|error| format!("`{name}`: {error}"))?;
@@ -134,7 +138,7 @@ fn measure(
     name: &str,
     probe: &mut Probe,
     runs: usize,
-    first: &mut BTreeMap<&'static str, f64>,
+    first: &mut BTreeMap<(&'static str, bool), f64>,
 ) -> Result<Row, String> {
     let limits = probe.measure();
     let mut model = LoadedModel::open(directory, name, limits.threads)?;
@@ -148,8 +152,9 @@ fn measure(
     }
     let (_, steps) = model.steps(runs)?;
     let function = model.engine.default_function().to_owned();
-    let mut kinds: BTreeMap<&'static str, Kind> = BTreeMap::new();
+    let mut kinds: BTreeMap<(&'static str, bool), Kind> = BTreeMap::new();
     let mut program = Work::default();
+    let mut integer_operations = 0.0;
     let shown = model.engine.inspect(&function, &mut |function| {
         program = work(function);
         let operations = Operations::new(function);
@@ -163,10 +168,15 @@ fn measure(
             let (flop, bytes) = (step.operations as f64, step.bytes as f64);
             let others = (bytes - weight_bytes).max(0.0);
             let transfer = weight_bytes.min(bytes) / weights + others / limits.cache_gb_per_second;
-            let entry = kinds.entry(kind).or_insert_with(|| Kind::new(kind));
+            let integer = is_integer(step);
+            if integer {
+                integer_operations += flop;
+            }
+            let key = (kind, integer);
+            let entry = kinds.entry(key).or_insert_with(|| Kind::new(kind, integer));
             entry.steps += 1;
             entry.ms += step.elapsed.as_secs_f64() * 1e3;
-            entry.ideal_ms += (flop / limits.gflop_per_second).max(transfer) / 1e6;
+            entry.ideal_ms += (flop / limits.rate(integer)).max(transfer) / 1e6;
             // Sums for now; `finish` makes them rates.
             entry.gflop_per_second += flop;
             entry.gb_per_second += bytes;
@@ -175,11 +185,13 @@ fn measure(
     shown.ok_or_else(|| format!("there is no function `{function}`"))?;
     let mut kinds: Vec<Kind> = kinds.into_values().collect();
     for kind in &mut kinds {
-        let before = *first.entry(kind.kind).or_insert(kind.ms);
+        let before = *first.entry((kind.kind, kind.integer)).or_insert(kind.ms);
         kind.finish(&limits, measured_ms, before);
     }
     kinds.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-    let arithmetic = program.flop / limits.gflop_per_second / 1e6;
+    let arithmetic = ((program.flop - integer_operations).max(0.0) / limits.rate(false)
+        + integer_operations / limits.rate(true))
+        / 1e6;
     let transfer = program.bytes / limits.memory_gb_per_second / 1e6;
     Ok(Row {
         model: name.to_owned(),
@@ -195,17 +207,30 @@ fn measure(
 }
 
 impl Kind {
-    fn new(kind: &'static str) -> Kind {
-        let (steps, ms, share, of_peak, ideal_ms, speedup) = Default::default();
-        let (gflop_per_second, gb_per_second) = Default::default();
-        Kind { kind, steps, ms, share, gflop_per_second, of_peak, gb_per_second, ideal_ms, speedup }
+    fn new(kind: &'static str, integer: bool) -> Kind {
+        Kind {
+            kind,
+            integer,
+            steps: 0,
+            ms: 0.0,
+            share: 0.0,
+            gflop_per_second: 0.0,
+            of_peak: 0.0,
+            gb_per_second: 0.0,
+            ideal_ms: 0.0,
+            speedup: 0.0,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}{}", self.kind, if self.integer { " int8" } else { "" })
     }
 
     fn finish(&mut self, limits: &Limits, measured_ms: f64, before_ms: f64) {
         self.share = self.ms / measured_ms;
         self.gflop_per_second /= self.ms * 1e6;
         self.gb_per_second /= self.ms * 1e6;
-        self.of_peak = self.gflop_per_second / limits.gflop_per_second;
+        self.of_peak = self.gflop_per_second / limits.rate(self.integer);
         self.speedup = before_ms / self.ms;
     }
 }
@@ -215,6 +240,7 @@ impl Row {
         let Limits {
             threads,
             gflop_per_second,
+            integer_gop_per_second,
             memory_gb_per_second,
             cache_gb_per_second,
             round_trip_ns: round_trip,
@@ -231,13 +257,13 @@ impl Row {
             self.measured_ms / self.ideal_ms,
         );
         println!(
-            "  limits: {gflop_per_second:.0} GFLOP/s, {memory_gb_per_second:.1} GB/s from memory, {cache_gb_per_second:.0} GB/s from the second-level cache{}",
+            "  limits: {gflop_per_second:.0} GFLOP/s, {integer_gop_per_second:.0} GOP/s of int8, {memory_gb_per_second:.1} GB/s from memory, {cache_gb_per_second:.0} GB/s from the second-level cache{}",
             round_trip.map_or_else(String::new, |time| format!(
                 ", {time:.0} ns from one processor to another and back"
             )),
         );
         println!(
-            "  {:<14} {:>5} {:>9} {:>6} {:>9} {:>8} {:>7} {:>9} {:>9} {:>8}",
+            "  {:<16} {:>5} {:>9} {:>6} {:>9} {:>8} {:>7} {:>9} {:>9} {:>8}",
             "kind",
             "steps",
             "ms",
@@ -251,8 +277,8 @@ impl Row {
         );
         for kind in &self.kinds {
             println!(
-                "  {:<14} {:>5} {:>9.3} {:>5.0}% {:>9.1} {:>7.0}% {:>7.1} {:>9.3} {:>9.3} {:>8.2}",
-                kind.kind,
+                "  {:<16} {:>5} {:>9.3} {:>5.0}% {:>9.1} {:>7.0}% {:>7.1} {:>9.3} {:>9.3} {:>8.2}",
+                kind.name(),
                 kind.steps,
                 kind.ms,
                 100.0 * kind.share,
@@ -265,6 +291,6 @@ impl Row {
             );
         }
         let (between, share) = (self.between_steps_ms, self.between_steps_ms / self.measured_ms);
-        println!("  {:<14} {:>5} {between:>9.3} {:>5.0}%", "between steps", "", 100.0 * share);
+        println!("  {:<16} {:>5} {between:>9.3} {:>5.0}%", "between steps", "", 100.0 * share);
     }
 }

@@ -111,6 +111,14 @@ pub(super) struct Operations<'f> {
     by_value: HashMap<&'f str, OpId>,
 }
 
+/// Ends the labels of steps on 8-bit integers.
+const INTEGER_SUFFIX: &str = " int8";
+
+/// Whether a step computes with 8-bit integers.
+pub(super) fn is_integer(step: &Span) -> bool {
+    step.label.ends_with(INTEGER_SUFFIX)
+}
+
 /// The families of operations that compute each element of the result from few elements.
 const ELEMENTWISE: [&str; 3] = ["activation", "elementwise_binary", "elementwise_unary"];
 
@@ -124,7 +132,7 @@ impl<'f> Operations<'f> {
 
     /// The kind of a step, and the bytes of the weights that it reads.
     pub(super) fn classify(&self, step: &Span) -> (&'static str, f64) {
-        let label = step.label.trim_end_matches(" int8");
+        let label = step.label.trim_end_matches(INTEGER_SUFFIX);
         let depthwise = label.strip_prefix("depthwise ");
         let names: Vec<&str> = depthwise.unwrap_or(label).split('+').collect();
         let kinds: Vec<_> = names.iter().filter_map(|name| OpKind::from_name(name)).collect();
