@@ -98,15 +98,21 @@ def both(methods: dict[str, Method], flow: Flow | None = None, tolerance: float 
     flow = flow or Flow()
     programs = {name: method.program for name, method in methods.items()}
     given = programs["forward"] if list(programs) == ["forward"] else programs
-    made = {}
-    for path in ("fast", "slow"):
-        os.environ[VARIABLE] = path
-        reasons.clear()
-        made[path] = flow.edge(given).to_executorch(flow.config())
-        assert is_direct is (not reasons) or path == "slow", reasons
-    os.environ[VARIABLE] = "fast"
-    compare(made["fast"], made["slow"], methods, tolerance)
-    return made["fast"], made["slow"]
+    fast = lower(given, flow, "fast")
+    assert is_direct is (not reasons), reasons
+    slow = lower(given, flow, "slow")
+    compare(fast, slow, methods, tolerance)
+    return fast, slow
+
+
+def lower(programs: Any, flow: Flow, path: str) -> Any:
+    """Lowers on one of the paths; `reasons` has the reason if the fast path was not possible."""
+    reasons.clear()
+    os.environ[VARIABLE] = path
+    try:
+        return flow.edge(programs).to_executorch(flow.config())
+    finally:
+        os.environ[VARIABLE] = "fast"
 
 
 def outline(plan: Any) -> dict[str, Any]:
@@ -719,22 +725,18 @@ def zoo(archive: Path) -> Callable[[], None]:
         half_error = json.loads(record.read_text()).get("half_error") if record.exists() else None
         for precision, tolerance in ((ct.precision.FLOAT32, 1e-3), (ct.precision.FLOAT16, max(1e-2, 3 * (half_error or 0)))):
             flow = Flow(with_specs(minimum_deployment_target=ct.target.iOS18, compute_precision=precision))
-            os.environ[VARIABLE] = "fast"
-            reasons.clear()
-            flow.edge(program)
-            told = reasons[-1] if reasons else ""
-            if told:
+            fast = lower(program, flow, "fast")
+            if reasons:
                 # Both use ExecuTorch's path, so there is nothing to compare.
-                print(f"     {archive.stem}: {told}", flush=True)
+                print(f"     {archive.stem}: {reasons[-1]}", flush=True)
                 return
-            os.environ[VARIABLE] = "slow"
             try:
-                flow.edge(program)
+                slow = lower(program, flow, "slow")
             except Exception as error:
                 # ExecuTorch's verifier, for instance, rejects programs that are lowered directly.
                 print(f"     {archive.stem}: ExecuTorch's path ends with {str(error).splitlines()[0][:120]}", flush=True)
                 return
-            both({"forward": Method(nn.Identity(), calls, program=program)}, flow, tolerance)
+            compare(fast, slow, {"forward": Method(nn.Identity(), calls, program=program)}, tolerance)
 
     return check
 
