@@ -166,6 +166,58 @@ def test_states_may_only_be_read(tmp_path: Path) -> None:
             numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * value, (2, 1)), rtol=1e-3)
 
 
+class Resized(torch.nn.Module):
+    """A constant and an image, at sizes that tracing computes with tensors."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        options = {"scale_factor": (3.6, 0.7), "mode": "bilinear", "align_corners": True, "recompute_scale_factor": True}
+        return tuple(torch.nn.functional.interpolate(one, **options) for one in (torch.ones_like(x), x * 2))
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_scaled_sizes_of_traced_modules(is_open: bool) -> None:
+    """Also where 3.6 in fp32, which is less, would round the product down to another size."""
+    torch.manual_seed(0)
+    traced = torch.jit.trace(Resized(), torch.rand(1, 3, 9, 22))
+    sizes = (ct.RangeDim(4, 30, default=9), ct.RangeDim(4, 30, default=22)) if is_open else (9, 22)
+    model = ct.convert(
+        traced,
+        inputs=[ct.TensorType(name="x", shape=(1, 3, *sizes))],
+        outputs=[ct.TensorType(name="ones"), ct.TensorType(name="y")],
+        compute_precision=ct.precision.FLOAT32,
+    )
+    for shape in [(9, 22), (10, 10), (5, 4), (30, 20)] if is_open else [(9, 22)]:
+        x = torch.rand(1, 3, *shape)
+        found = model.predict({"x": x})
+        for name, expected in zip(("ones", "y"), Resized()(x), strict=True):
+            numpy.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5)
+
+
+class Masked(torch.nn.Module):
+    """Elements that constant masks select, and a write to some of them."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = torch.tensor([[True, False, True], [False, True, False]])
+        y = x * 2
+        y[rows] = 0.5
+        return x[[True, True], :, [False, True, False, True]], y
+
+
+def test_constant_masks_of_traced_modules() -> None:
+    """torch takes the number of selected elements for unknown."""
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 4)
+    model = ct.convert(
+        torch.jit.trace(Masked(), x),
+        inputs=[ct.TensorType(name="x", shape=(2, 3, 4))],
+        outputs=[ct.TensorType(name="selected"), ct.TensorType(name="written")],
+        compute_precision=ct.precision.FLOAT32,
+    )
+    found = model.predict({"x": x})
+    for name, expected in zip(("selected", "written"), Masked()(x), strict=True):
+        numpy.testing.assert_array_equal(found[name], expected)
+
+
 class Recurrent(torch.nn.Module):
     """A recurrent layer over a sequence in the last dimension."""
 

@@ -68,6 +68,58 @@ def with_integer_sizes(graph: Any) -> None:
                 node.output().replaceAllUsesWith(found)
 
 
+#: Our own kind of node, which torch's converter gives to `_scaled`.
+_SCALED = "coremill::scaled_size"
+
+
+def with_scaled_sizes(graph: Any) -> None:
+    """Computes the product of a size and a factor, rounded down, with numbers: `interpolate` with `recompute_scale_factor`."""
+    from torch._export.converter import kind_to_standard_operators
+
+    kind_to_standard_operators[_SCALED] = _scaled
+    for node in list(graph.nodes()):
+        if node.kind() not in _CONVERSIONS:
+            continue
+        floor = _converted(node.input()).node()
+        product = _converted(floor.input()).node() if floor.kind() == "aten::floor" else floor
+        if product.kind() != "aten::mul":
+            continue
+        operands = [_converted(value) for value in product.inputs()]
+        factors = [_factor(value) for value in operands]
+        sizes = [value.node().input() if value.node().kind() == "prim::NumToTensor" else None for value in operands]
+        size, factor = (sizes[0], factors[1]) if sizes[0] is not None else (sizes[1], factors[0])
+        if floor.kind() != "aten::floor" or size is None or factor is None or not _is_integer(size):
+            continue
+        with graph.insert_point_guard(node):
+            call = graph.create(_SCALED, [size, graph.insertConstant(factor)], 1)
+            call.output().setType(size.type())
+            graph.insertNode(call)
+        node.output().replaceAllUsesWith(call.output())
+
+
+def _scaled(size: Any, factor: float) -> Any:
+    import math
+
+    return math.floor(size * factor)
+
+
+def _converted(value: Any) -> Any:
+    """The operand of conversions between types of floats and devices."""
+    while value.node().kind() in ("aten::to", "aten::detach"):
+        value = next(value.node().inputs())
+    return value
+
+
+def _factor(value: Any) -> float | None:
+    """A constant of one element as the module's code has it: tracing stores 3.6 as the nearest number in fp32."""
+    import torch
+
+    constant = value.toIValue() if value.node().kind() == "prim::Constant" else None
+    if not isinstance(constant, torch.Tensor) or constant.ndim or not constant.is_floating_point():
+        return None
+    return float(str(constant.numpy())) if constant.dtype in (torch.float16, torch.float32) else float(constant)
+
+
 def _is_integer(value: Any) -> bool:
     return value.type().kind() == "IntType"
 

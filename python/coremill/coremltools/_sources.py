@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+from ._masks import with_constant_indices
 from ._quantized import QuantizationError, without_quantized_tensors
 from ._quantized_layers import with_integers
 from ._recurrent import with_open_lengths
-from ._sizes import traced_sizes, with_integer_sizes, with_known_sizes
+from ._sizes import traced_sizes, with_integer_sizes, with_known_sizes, with_scaled_sizes
 from ._types import EnumeratedShapes, dtype_name
 
 # `typing` takes long to import.
@@ -432,6 +433,8 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
             if _dynamic(given) is None:
                 with_integer_sizes(self.ts_graph)
                 with_known_sizes(self.ts_graph, examples)
+            with_scaled_sizes(self.ts_graph)
+            with_constant_indices(self.ts_graph)
             known = (self.name_to_param, self.name_to_buffer)
             for name in without_quantized_tensors(self.ts_graph, {**known[0], **known[1]}):
                 for tensors in known:
