@@ -587,6 +587,9 @@ def what_cannot_be_lowered_directly() -> None:
     refused("the constant method `rows` returns a Tensor", Flow(options={"constant_methods": {"rows": torch.ones(2, 3).T}}))
     refused("without a dimension", Flow(), lambda self, x: x.argmax() + 1)
     refused("which is random", Flow(), lambda self, x: x + torch.rand(3))
+    refused("writes to its input", Flow(), lambda self, x: x.mul_(2) + 1)
+    refused("writes to its input", Flow(), lambda self, x: x.T[1:].add_(1).sum(0) + x[0, 0])
+    refused("writes to its input", Flow(), lambda self, x: x.split(1)[0].mul_(2) + 1)
     refused("stays outside Core ML", Flow(), lambda self, x: torch.relu(x).reshape(1, 1, 1, 1, 2, 3))
     for options in (
         {"passes": [unchanged]},
