@@ -124,6 +124,35 @@ def test_running_statistics_outside_of_modules_are_constants() -> None:
     numpy.testing.assert_allclose(model.predict({"x": x})["y"], Normalization()(x), rtol=1e-4, atol=1e-5)
 
 
+class Window(torch.nn.Module):
+    """Writes one value to a part of its input, whose bounds are inputs."""
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+        x[:, begin:end] = torch.tensor([2.0]).view(1, 1)
+        x[:, 0] = 1.0
+        return x
+
+
+def test_traced_writes_leave_sizes_open() -> None:
+    """Tracing notes the sizes of the written part."""
+    torch.manual_seed(0)
+    bounds = [torch.tensor([bound], dtype=torch.int32) for bound in (1, 3)]
+    traced = torch.jit.trace(Window(), (torch.rand(2, 5), *bounds))
+    model = ct.convert(
+        traced,
+        inputs=[
+            ct.TensorType(name="x", shape=(ct.RangeDim(1, 8), ct.RangeDim(4, 8))),
+            *(ct.TensorType(name=name, shape=(1,), dtype=numpy.int32) for name in ("begin", "end")),
+        ],
+        outputs=[ct.TensorType(name="y")],
+        compute_precision=ct.precision.FLOAT32,
+    )
+    for shape, begin, end in [((2, 5), 1, 3), ((1, 8), 2, 7), ((8, 4), 0, 4)]:
+        x, begin, end = torch.rand(*shape), *(torch.tensor([bound], dtype=torch.int32) for bound in (begin, end))
+        found = model.predict({"x": x, "begin": begin, "end": end})["y"]
+        numpy.testing.assert_array_equal(found, Window()(x.clone(), begin, end))
+
+
 class Reader(torch.nn.Module):
     """Reads a state that the app writes to, and one that nobody lists."""
 

@@ -68,6 +68,22 @@ def with_integer_sizes(graph: Any) -> None:
                 node.output().replaceAllUsesWith(found)
 
 
+def with_broadcast_writes(graph: Any) -> None:
+    """Writes values as they are where tracing expanded them to the sizes that the written part had: writing expands, too."""
+    for node in list(graph.nodes()):
+        if node.kind() != "aten::copy_":
+            continue
+        value = list(node.inputs())[1]
+        if value.node().kind() == "aten::expand":
+            node.replaceInput(1, next(value.node().inputs()))
+        elif value.node().kind() == "prim::Constant" and 0 in value.toIValue().stride():
+            tensor = value.toIValue()
+            for axis, stride in enumerate(tensor.stride()):
+                tensor = tensor if stride else tensor.narrow(axis, 0, 1)
+            with graph.insert_point_guard(node):
+                node.replaceInput(1, graph.insertConstant(tensor))
+
+
 #: Our own kind of node, which torch's converter gives to `_scaled`.
 _SCALED = "coremill::scaled_size"
 

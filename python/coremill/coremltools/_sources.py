@@ -8,7 +8,7 @@ from ._masks import with_constant_indices
 from ._quantized import QuantizationError, without_quantized_tensors
 from ._quantized_layers import with_integers
 from ._recurrent import with_open_lengths
-from ._sizes import traced_sizes, with_integer_sizes, with_known_sizes, with_scaled_sizes
+from ._sizes import traced_sizes, with_broadcast_writes, with_integer_sizes, with_known_sizes, with_scaled_sizes
 from ._types import EnumeratedShapes, dtype_name
 
 # `typing` takes long to import.
@@ -108,13 +108,12 @@ def with_local_writes(program: Any, states: set) -> None:
     constants = signature.inputs_to_lifted_tensor_constants
     names = {*signature.inputs_to_buffers, *constants, *_user_inputs(program)} - kept
     graph = program.graph_module.graph
+    first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
-        if node.op != "placeholder" or node.name not in names or not node.users:
-            continue
-        if not _is_written(node):
+        if node.op != "placeholder" or node.name not in names or not _is_written(node):
             continue
         users = list(node.users)
-        with graph.inserting_before(users[0]):
+        with graph.inserting_before(first):
             copied = graph.call_function(torch.ops.aten.clone.default, (node,))
         copied.meta = {"val": node.meta.get("val")}
         for user in users:
@@ -434,6 +433,7 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
                 with_integer_sizes(self.ts_graph)
                 with_known_sizes(self.ts_graph, examples)
             with_scaled_sizes(self.ts_graph)
+            with_broadcast_writes(self.ts_graph)
             with_constant_indices(self.ts_graph)
             known = (self.name_to_param, self.name_to_buffer)
             for name in without_quantized_tensors(self.ts_graph, {**known[0], **known[1]}):
