@@ -24,6 +24,7 @@ use crate::options::LoadOptions;
 use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
 use crate::recycled::RunScratch;
 use crate::spare::BufferPool;
+use crate::states::StateValue;
 use crate::value::Value;
 
 /// Maximum number of plans per function, one for each set of input shapes. The least recently used
@@ -75,7 +76,7 @@ pub struct Session {
     engine: Engine,
     function: usize,
     arena: Arena,
-    states: Vec<Array>,
+    states: Vec<StateValue>,
     spare: BufferPool,
     recycled: RunScratch,
     /// The plan of the last run.
@@ -359,13 +360,13 @@ impl Session {
     }
 
     /// Current value of a state.
-    pub fn state(&self, name: &str) -> Option<&Array> {
+    pub fn state(&self, name: &str) -> Option<&StateValue> {
         let at = self.states().iter().position(|state| state.name == name)?;
         Some(&self.states[at])
     }
 
     /// Takes the value of a state, which becomes zero. `None` if there is no such state.
-    pub fn take_state(&mut self, name: &str) -> Result<Option<Array>> {
+    pub fn take_state(&mut self, name: &str) -> Result<Option<StateValue>> {
         let Some(at) = self.states().iter().position(|state| state.name == name) else {
             return Ok(None);
         };
@@ -375,11 +376,22 @@ impl Session {
 
     /// Sets the value of a state.
     pub fn set_state(&mut self, name: &str, array: Array) -> Result<()> {
+        self.put_state(name, array.into())
+    }
+
+    /// Sets the value of a state in any form, for instance that of another session.
+    pub fn put_state(&mut self, name: &str, value: StateValue) -> Result<()> {
         let Some(at) = self.states().iter().position(|state| state.name == name) else {
             let states = self.states().iter().map(|state| &state.name);
             return Err(Error::new(unknown_name("state", name, states)).of_input());
         };
-        self.states[at] = self.states()[at].accept(array).map_err(Error::of_input)?;
+        let spec = &self.states()[at];
+        let own = &self.states[at];
+        let is_own = (value.dtype(), value.shape()) == (own.dtype(), own.shape());
+        self.states[at] = match value.is_array() || !is_own {
+            true => spec.accept(value.to_array()).map_err(Error::of_input)?.into(),
+            false => value,
+        };
         Ok(())
     }
 

@@ -10,7 +10,6 @@ use coremill_reference::arithmetic::Arithmetic;
 use coremill_reference::array::{Array, ElementsView, View};
 use coremill_reference::call::count_within;
 use coremill_reference::error::{Error, Result, fail};
-use coremill_reference::ops;
 use coremill_tensor::DType;
 
 use crate::hooks::{Hooks, Span};
@@ -21,6 +20,7 @@ use crate::plan::{
 };
 use crate::recycled::{Memory, NodeMemory, RunScratch, SlotValue};
 use crate::spare::BufferPool;
+use crate::states::StateValue;
 use crate::value::{Key, Value};
 
 /// An input of a run.
@@ -56,7 +56,7 @@ pub(crate) struct Run<'r, 'h> {
     machine: &'r CpuContext,
     plan: &'r Plan,
     arena: &'r mut Arena,
-    states: &'r mut [Array],
+    states: &'r mut [StateValue],
     spare: &'r mut BufferPool,
     hooks: &'r mut Hooks<'h>,
     seed: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Run<'r, 'h> {
 /// Memory and state of a session that a run uses.
 pub(crate) struct Resources<'r, 'h> {
     pub(crate) arena: &'r mut Arena,
-    pub(crate) states: &'r mut [Array],
+    pub(crate) states: &'r mut [StateValue],
     pub(crate) spare: &'r mut BufferPool,
     pub(crate) recycled: &'r mut RunScratch,
     pub(crate) hooks: &'r mut Hooks<'h>,
@@ -94,6 +94,9 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     let Resources { arena, states, spare, recycled, hooks, seed } = resources;
     if arena.len() < plan.places.length {
         *arena = reserved(plan.places.length)?;
+    }
+    for (index, state) in states.iter_mut().enumerate() {
+        state.convert(plan.graph.word_states.contains(&index), machine.isa);
     }
     let mut held: Vec<Option<SlotValue<'r>>> = recycle_vec(std::mem::take(&mut recycled.held));
     held.resize_with(plan.graph.slots.len(), || None);
@@ -257,7 +260,7 @@ impl<'r> Run<'r, '_> {
                 self.hold(output, Value::Array(reshaped))
             }
             NodeKind::ReadState(state) => {
-                self.hold(node.outputs[0], Value::Array(self.states[*state].clone()))
+                self.hold(node.outputs[0], Value::Array(self.states[*state].to_array()))
             }
             NodeKind::WriteState(state) => {
                 let array = self.array(&node.inputs[0])?;
@@ -266,7 +269,7 @@ impl<'r> Run<'r, '_> {
                     let (found, expected) = (array.shape(), held.shape());
                     fail!("writes a tensor of shape {found:?} to a state of shape {expected:?}");
                 }
-                self.states[*state] = array;
+                self.states[*state] = array.into();
                 Ok(())
             }
             NodeKind::UpdateState(state, reference) => self.update_state(node, *state, reference),
@@ -412,7 +415,7 @@ impl<'r> Run<'r, '_> {
                 &mut own_scratch[..]
             }
         };
-        kernel.run(self.machine, &inputs, &mut outputs, scratch)?;
+        kernel.run_on_states(self.machine, self.states, &inputs, &mut outputs, scratch)?;
         drop(in_arena);
         let node = NodeMemory { reads, writes, read, written, inputs, outputs, heap: Vec::new() };
         self.node = node.recycle();
@@ -435,15 +438,14 @@ impl<'r> Run<'r, '_> {
     }
 
     fn update_state(&mut self, node: &Node, state: usize, reference: &ReferenceOp) -> Result<()> {
-        // The state is moved out, so that the kernel can change it in place unless it is shared.
-        let mut array =
-            std::mem::replace(&mut self.states[state], Array::floats(DType::Fp32, [0], Vec::new()));
+        // The state is moved out, because the operands are borrowed from the run.
+        let mut value = self.states[state].take();
         let operands = self.views(&node.inputs);
         let updated = operands.and_then(|operands| {
             let call = reference.as_call(self.source, &operands, &[], self.seed);
-            ops::update_in_place(&call, &mut array)
+            value.update(self.machine.isa, &call)
         });
-        self.states[state] = array;
+        self.states[state] = value;
         updated
     }
 

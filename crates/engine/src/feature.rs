@@ -14,6 +14,8 @@ use coremill_reference::call::count_within;
 use coremill_reference::error::{Error, Result, fail};
 use coremill_reference::limits::Limits;
 
+use crate::states::StateValue;
+
 /// An input, an output or a state of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureSpec {
@@ -206,13 +208,17 @@ impl FeatureSpec {
     }
 
     /// Initial value of a state.
-    pub(crate) fn zeros(&self) -> Result<Array> {
+    pub(crate) fn zeros(&self) -> Result<StateValue> {
         let ty = self.ty.as_tensor();
         let shape = ty.and_then(|ty| ty.shape.iter().map(known_extent).collect::<Option<Vec<_>>>());
         let (Some(ty), Some(shape)) = (ty, shape) else {
             fail!("state `{}` is a `{}`; expected a tensor of fixed shape", self.name, self.ty);
         };
-        filled(ty.dtype, shape, DefaultElement::Int(0))
+        count_within(&shape, &Limits::default())?;
+        if !ty.dtype.is_float() && int_range(ty.dtype).is_none() {
+            fail!("`{}` has no element 0", ty.dtype);
+        }
+        Ok(StateValue::zeros(ty.dtype, shape))
     }
 }
 

@@ -35,6 +35,7 @@
 //! | `plan` | planning of a function for given input shapes |
 //! | `execute` | execution of plans |
 //! | `fold` | constant folding for compilers |
+//! | `states` | values of states between runs |
 //! | `weights` | compressed constants, expanded on demand |
 //! | `feature` | inputs, outputs and states; validation of arrays |
 //! | `engine` | the public interface: [`Engine`], [`Session`] |
@@ -49,6 +50,7 @@ mod options;
 mod plan;
 mod recycled;
 mod spare;
+mod states;
 mod value;
 mod weights;
 
@@ -62,5 +64,6 @@ pub use feature::FeatureSpec;
 pub use fold::{FoldLimits, fold};
 pub use hooks::{Hooks, Observer, Span};
 pub use options::LoadOptions;
+pub use states::StateValue;
 pub use value::{Key, Value};
 pub use weights::expanded;

@@ -138,8 +138,8 @@ impl Functions {
         let (held, wanted) = (names(&*self.sessions[from]), names(&*self.sessions[to]));
         for name in wanted.iter().filter(|name| held.contains(name)) {
             let Some(source) = self.sessions.get_mut(from) else { continue };
-            let array = source.take_state(name)?;
-            self.open(to)?.set_state(name, &array)?;
+            let value = source.take_state(name)?;
+            self.open(to)?.put_state(name, value)?;
         }
         Ok(())
     }

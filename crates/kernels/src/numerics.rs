@@ -4,7 +4,7 @@ use std::str::FromStr;
 /// The arithmetic in which a program is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// Floats are computed and stored in fp32, for all types.
+    /// Floats are computed in fp32, for all types, and stored in fp32 except for caches of keys and values.
     #[default]
     Fast,
     /// The result of each operation is rounded to its type, as a device does that stores it: fp16

@@ -92,6 +92,22 @@ impl StridedView {
         });
     }
 
+    /// Calls `write` with the offsets of elements, in row-major order, and as many of them as are adjacent in the view.
+    pub fn adjacent<T>(&self, elements: &[T], write: &mut dyn FnMut(usize, &[T])) {
+        let mut left = elements;
+        self.each_run(|run| {
+            let (now, later) = left.split_at(run.length);
+            left = later;
+            if run.stride == 1 {
+                return write(run.start, now);
+            }
+            for (step, element) in now.iter().enumerate() {
+                let place = run.start as isize + step as isize * run.stride;
+                write(place as usize, std::slice::from_ref(element));
+            }
+        });
+    }
+
     /// Calls `visit` for the view's elements, split into the longest equally spaced runs.
     fn each_run(&self, mut visit: impl FnMut(Run)) {
         if self.shape.contains(&0) {

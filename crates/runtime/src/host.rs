@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use coremill_engine::{
-    Array, Elements, ElementsView, Engine, FeatureSpec, Input, LoadOptions, Session, Value,
+    Array, Elements, ElementsView, Engine, FeatureSpec, Input, LoadOptions, Session, StateValue,
+    Value,
 };
 use coremill_mil::ir::Dim;
 use coremill_mil::model::{FeatureType, ShapeFlexibility};
@@ -228,7 +229,7 @@ impl Delegate for HostDelegate {
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
         let mut states = Vec::new();
         for port in self.session.states() {
-            let array = self.session.state(&port.name);
+            let array = self.session.state(&port.name).map(StateValue::to_array);
             let tensor = array.and_then(|array| {
                 let bytes = Buffer::from(array.to_bytes()?);
                 Tensor::new(ScalarType::of(array.dtype())?, array.shape().to_vec(), bytes).ok()

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use coremill_coreml::Plan;
-use coremill_engine::{Array, Engine, Outputs, Value};
+use coremill_engine::{Array, Engine, Outputs, StateValue, Value};
 use coremill_io::unknown_name;
 use coremill_runtime::Hooks;
 
@@ -127,8 +127,13 @@ pub trait Session: Send {
     fn state(&self, name: &str) -> Result<Array>;
 
     /// A state that another session takes over, if possible without a copy. It may be zero afterwards.
-    fn take_state(&mut self, name: &str) -> Result<Array> {
-        self.state(name)
+    fn take_state(&mut self, name: &str) -> Result<StateValue> {
+        Ok(self.state(name)?.into())
+    }
+
+    /// Sets a state to the value that another session had.
+    fn put_state(&mut self, name: &str, value: StateValue) -> Result {
+        self.set_state(name, &value.to_array())
     }
 
     /// Sets a state.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use coremill_engine::{Array, Engine, Input as Taken, Outputs, Session as Running, View};
+use coremill_engine::{
+    Array, Engine, Input as Taken, Outputs, Session as Running, StateValue, View,
+};
 use coremill_kernels::recycle_vec;
 use coremill_mil::ir::Function;
 use coremill_runtime::Hooks;
@@ -165,12 +167,17 @@ impl Session for EngineSession {
 
     fn state(&self, name: &str) -> Result<Array> {
         let spec = find(self.session.states(), name, "state")?;
-        Ok(self.session.state(&spec.name).expect("each feature has a state").clone())
+        Ok(self.session.state(&spec.name).expect("each feature has a state").to_array())
     }
 
-    fn take_state(&mut self, name: &str) -> Result<Array> {
+    fn take_state(&mut self, name: &str) -> Result<StateValue> {
         find(self.session.states(), name, "state")?;
         Ok(self.session.take_state(name)?.expect("the state was found"))
+    }
+
+    fn put_state(&mut self, name: &str, value: StateValue) -> Result {
+        find(self.session.states(), name, "state")?;
+        Ok(self.session.put_state(name, value)?)
     }
 
     fn set_state(&mut self, name: &str, content: &dyn Input) -> Result {

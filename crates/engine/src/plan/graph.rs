@@ -24,6 +24,8 @@ pub(crate) struct Graph {
     pub(crate) slots: Vec<Slot>,
     /// The function's body. Its inputs are the function's inputs without the states.
     pub(crate) body: Region,
+    /// States that are kept as vectors of 16-bit integers, by their index among the function's states.
+    pub(crate) word_states: Vec<usize>,
 }
 
 /// Index of a slot in its graph.

@@ -2,6 +2,8 @@ use coremill_reference::array::View;
 pub(crate) use coremill_reference::cpu::CpuContext;
 use coremill_reference::error::Result;
 
+use crate::states::StateValue;
+
 /// A computation on tensors whose shapes are known at planning time.
 pub(crate) trait Kernel: Send + Sync {
     /// Reads the inputs and writes every element of the outputs, which are all floats. The initial
@@ -13,6 +15,23 @@ pub(crate) trait Kernel: Send + Sync {
         outputs: &mut [&mut [f32]],
         scratch: &mut [f32],
     ) -> Result<()>;
+
+    /// Runs the kernel in a session with these states.
+    fn run_on_states(
+        &self,
+        machine: &CpuContext,
+        _states: &[StateValue],
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        scratch: &mut [f32],
+    ) -> Result<()> {
+        self.run(machine, inputs, outputs, scratch)
+    }
+
+    /// The kernel that reads the inputs 1 and 2 from states of these shapes instead, if there is one.
+    fn on_states(&self, _states: [usize; 2], _shapes: [&[usize]; 2]) -> Option<Box<dyn Kernel>> {
+        None
+    }
 
     /// Name for profiles, such as `conv+relu`.
     fn label(&self) -> String;

@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "tiles take pointers, whose extents are checked once")]
 
+mod vectors;
+
 use std::ops::Range;
 
 use super::source::from_rows;
@@ -16,7 +18,10 @@ use crate::scratch::{Scratch, with_scratch};
 use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::math::lanes;
-use coremill_simd::vector::{Kernel, Vector, dispatch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
+use vectors::{HeadVectors, Vectors, all_fit, reach};
+
+pub use vectors::{WordHeads, WordVectors};
 
 /// Sizes of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +85,14 @@ const HIDDEN: f32 = 1e4;
 /// # Panics
 /// Panics if sizes do not match, or if vectors of the result overlap.
 #[expect(clippy::too_many_arguments, reason = "an attention has three inputs and a mask")]
-pub fn attend(
+pub fn attend<S: Vectors>(
     pool: &Pool,
     isa: Isa,
     shape: AttentionShape,
     scale: f32,
     query: Heads,
-    key: Heads,
-    value: Heads,
+    key: S,
+    value: S,
     mask: Option<Mask>,
     output: HeadsMut,
 ) {
@@ -97,22 +102,14 @@ pub fn attend(
     }
     assert!(isa.is_available(), "this machine has no {isa}");
     assert!(group > 0 && heads % group == 0, "groups divide the heads");
-    let last = |extents: &[usize], strides: &[usize]| {
-        extents.iter().zip(strides).try_fold(0usize, |sum, (&extent, &stride)| {
-            sum.checked_add(stride.checked_mul(extent.saturating_sub(1))?)
-        })
-    };
     let fits = |length: usize, extents: &[usize], strides: &[usize], depth: usize| {
-        let needed = last(extents, strides).and_then(|last| last.checked_add(depth));
+        let needed = reach(extents, strides).and_then(|last| last.checked_add(depth));
         extents.contains(&0) || needed.is_some_and(|needed| needed <= length)
     };
-    let shared_heads = heads / group;
-    assert!(fits(query.elements.len(), &[batch, heads, queries], &query.strides, depth), "queries");
-    assert!(fits(key.elements.len(), &[batch, shared_heads, keys], &key.strides, depth), "keys");
-    assert!(
-        fits(value.elements.len(), &[batch, shared_heads, keys], &value.strides, value_depth),
-        "values"
-    );
+    assert!(query.fits([batch, heads, queries], depth), "queries");
+    let [keys_fit, values_fit] = all_fit(&shape, &key, &value);
+    assert!(keys_fit, "keys");
+    assert!(values_fit, "values");
     if let Some(mask) = mask {
         let extents = [batch, heads, queries, keys];
         assert!(fits(mask.elements.len(), &extents, &mask.strides, 1), "the mask");
@@ -135,16 +132,13 @@ pub fn attend(
         let (set, head) = (task / chunks / heads, task / chunks % heads);
         let first = task % chunks * step;
         let rows = first..(first + step).min(queries);
-        let at = |heads: &Heads, head: usize| set * heads.strides[0] + head * heads.strides[1];
         let job = Job {
             shape,
             scale,
-            query: &query.elements[at(&query, head)..],
+            query: &query.elements[set * query.strides[0] + head * query.strides[1]..],
             query_stride: query.strides[2],
-            key: &key.elements[at(&key, head / group).min(key.elements.len())..],
-            key_stride: key.strides[2],
-            value: &value.elements[at(&value, head / group).min(value.elements.len())..],
-            value_stride: value.strides[2],
+            key: key.head(set, head / group),
+            value: value.head(set, head / group),
             mask: mask.map(|mask| {
                 let start = set * mask.strides[0] + head * mask.strides[1];
                 (&mask.elements[start.min(mask.elements.len())..], mask.strides[2], mask.strides[3])
@@ -163,21 +157,18 @@ pub fn attend(
 }
 
 /// Leaves out the keys before the first and after the last key that the mask shows to a query.
-fn without_hidden_keys<'a>(
+fn without_hidden_keys<'a, S: Vectors>(
     shape: AttentionShape,
-    key: Heads<'a>,
-    value: Heads<'a>,
+    key: S,
+    value: S,
     mask: Option<Mask<'a>>,
-) -> (AttentionShape, Heads<'a>, Heads<'a>, Option<Mask<'a>>) {
+) -> (AttentionShape, S, S, Option<Mask<'a>>) {
     let Some(shown) = mask.and_then(|mask| shown_keys(&shape, &mask)) else {
         return (shape, key, value, mask);
     };
-    let from = |heads: Heads<'a>| {
-        let start = (shown.start * heads.strides[2]).min(heads.elements.len());
-        Heads { elements: &heads.elements[start..], ..heads }
-    };
+    let (key, value) = (key.from(shown.start), value.from(shown.start));
     let mask = mask.map(|mask| Mask { elements: &mask.elements[shown.start..], ..mask });
-    (AttentionShape { keys: shown.len(), ..shape }, from(key), from(value), mask)
+    (AttentionShape { keys: shown.len(), ..shape }, key, value, mask)
 }
 
 /// Range from the first to the last key that the mask shows to any query. `None` if it covers all keys, or if a query
@@ -235,22 +226,20 @@ pub(super) fn are_apart(extents: &[usize; 3], strides: &[usize; 3], depth: usize
 }
 
 /// The work for one head.
-struct Job<'a> {
+struct Job<'a, S> {
     shape: AttentionShape,
     scale: f32,
     query: &'a [f32],
     query_stride: usize,
-    key: &'a [f32],
-    key_stride: usize,
-    value: &'a [f32],
-    value_stride: usize,
+    key: S,
+    value: S,
     /// The mask's elements for this head, and the strides of query and key.
     mask: Option<(&'a [f32], usize, usize)>,
     output: *mut f32,
     output_stride: usize,
 }
 
-impl Job<'_> {
+impl<S: HeadVectors> Job<'_, S> {
     fn in_tiles(&self, isa: Isa, rows: Range<usize>, scratch: &mut Scratch) {
         let AttentionShape { keys, depth, value_depth, .. } = self.shape;
         let key_panels = Panels::new(isa, keys);
@@ -269,10 +258,7 @@ impl Job<'_> {
             let some = panel.start..(panel.start + width).min(keys);
             let target = &mut packed_keys[panel.start * depth..][..width * depth];
             from_rows(isa, depth, some.len(), width, target, |rows| {
-                for (key, row) in some.clone().zip(rows.chunks_exact_mut(depth.max(1))) {
-                    let start = key * self.key_stride;
-                    row.copy_from_slice(&self.key[start..start + depth]);
-                }
+                self.key.copy(isa, some.clone(), 0..depth, rows, depth.max(1));
             });
         }
         for index in 0..value_panels.count() {
@@ -280,10 +266,10 @@ impl Job<'_> {
             let width = panel.vectors * lanes;
             let count = width.min(value_depth - panel.start);
             let target = &mut packed_values[panel.start * keys..][..width * keys];
-            for (key, row) in target.chunks_exact_mut(width).enumerate() {
-                let start = key * self.value_stride + panel.start;
-                row[..count].copy_from_slice(&self.value[start..start + count]);
-                row[count..].fill(0.0);
+            let elements = panel.start..panel.start + count;
+            self.value.copy(isa, 0..keys, elements, target, width);
+            if count < width {
+                target.chunks_exact_mut(width).for_each(|row| row[count..].fill(0.0));
             }
         }
 
@@ -442,57 +428,69 @@ fn softmax<V: Vector>(scores: &mut [f32], scale: f32, mask: Option<Addend>) {
 }
 
 /// A few queries, which use keys and values in place.
-struct Direct<'j, 'a> {
-    job: &'j Job<'a>,
+struct Direct<'j, 'a, S> {
+    job: &'j Job<'a, S>,
     scratch: &'j mut Scratch,
 }
 
-impl Kernel for Direct<'_, '_> {
+impl<S: HeadVectors> Kernel for Direct<'_, '_, S> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
         let queries = self.job.shape.queries;
+        // Keys and values are loaded once for several queries, whose sums are in registers.
+        let most = match V::LANES {
+            _ if !V::TUNED => 1,
+            MAX_LANES => FEW,
+            _ => 2,
+        };
         let mut first = 0;
         while first < queries {
-            if V::TUNED && first + 2 <= queries {
-                direct::<V, 2>(self.job, first, self.scratch);
-                first += 2;
-            } else {
-                direct::<V, 1>(self.job, first, self.scratch);
-                first += 1;
+            let count = (queries - first).min(most);
+            match count {
+                4 => direct::<V, S, 4>(self.job, first, self.scratch),
+                3 => direct::<V, S, 3>(self.job, first, self.scratch),
+                2 => direct::<V, S, 2>(self.job, first, self.scratch),
+                _ => direct::<V, S, 1>(self.job, first, self.scratch),
             }
+            first += count;
         }
     }
 }
 
 #[inline(always)]
-fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scratch) {
+fn direct<V: Vector, S: HeadVectors, const R: usize>(
+    job: &Job<'_, S>,
+    first: usize,
+    scratch: &mut Scratch,
+) {
     let AttentionShape { keys, depth, value_depth, .. } = job.shape;
     let scores = scratch.elements(R * keys);
     let queries: [&[f32]; R] =
         std::array::from_fn(|row| &job.query[(first + row) * job.query_stride..][..depth]);
     for key in 0..keys {
-        let vector = &job.key[key * job.key_stride..][..depth];
         let mut sums = [V::zero(); R];
         let mut at = 0;
         while at < depth {
             let count = (depth - at).min(V::LANES);
-            // SAFETY: `at + count` is at most `depth`, the length of all slices.
+            // SAFETY: `at + count` is at most `depth`, the length of queries and keys.
             unsafe {
-                let load = |slice: &[f32]| {
-                    let source = slice.as_ptr().add(at);
-                    if count == V::LANES { V::load(source) } else { V::load_partial(source, count) }
-                };
-                let vector = load(vector);
+                let vector = job.key.load::<V>(key, at, count);
                 for (query, sum) in queries.iter().zip(&mut sums) {
-                    *sum = load(query).mul_add(vector, *sum);
+                    let source = query.as_ptr().add(at);
+                    let query = match count == V::LANES {
+                        true => V::load(source),
+                        false => V::load_partial(source, count),
+                    };
+                    *sum = query.mul_add(vector, *sum);
                 }
             }
             at += count;
         }
         for (row, sum) in sums.into_iter().enumerate() {
-            scores[row * keys + key] = sum.sum();
+            let score = &mut scores[row * keys + key];
+            *score = if S::SCALED { sum.sum() * job.key.scale(key) } else { sum.sum() };
         }
     }
     for row in 0..R {
@@ -504,20 +502,23 @@ fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scra
         let width = (value_depth - start).min(TOGETHER * V::LANES);
         let mut sums = [[V::zero(); TOGETHER]; R];
         for key in 0..keys {
-            let vector = &job.value[key * job.value_stride + start..][..width];
+            let scale = job.value.scale(key);
+            // A closure would not be inlined.
+            let mut weights = [V::zero(); R];
+            for (row, to) in weights.iter_mut().enumerate() {
+                let weight = scores[row * keys + key];
+                *to = V::splat(if S::SCALED { weight * scale } else { weight });
+            }
             for part in 0..TOGETHER {
                 let at = part * V::LANES;
                 if at >= width {
                     break;
                 }
                 let count = (width - at).min(V::LANES);
-                // SAFETY: `at + count` is at most `width`, the length of the vector.
-                let vector = unsafe {
-                    let source = vector.as_ptr().add(at);
-                    if count == V::LANES { V::load(source) } else { V::load_partial(source, count) }
-                };
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    sums[part] = vector.mul_add(V::splat(scores[row * keys + key]), sums[part]);
+                // SAFETY: `at + count` is at most `width`, the rest of the value from `start` on.
+                let vector = unsafe { job.value.load::<V>(key, start + at, count) };
+                for (weight, sums) in weights.iter().zip(&mut sums) {
+                    sums[part] = vector.mul_add(*weight, sums[part]);
                 }
             }
         }
@@ -540,243 +541,4 @@ fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scra
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Deterministic distinct numbers.
-    fn numbers(count: usize, seed: u32) -> Vec<f32> {
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 24) as f32 * 4.0 - 2.0
-        };
-        (0..count).map(|_| next()).collect()
-    }
-
-    fn expected(
-        shape: AttentionShape,
-        scale: f64,
-        [query, key, value]: [&Heads; 3],
-        mask: Option<&Mask>,
-        [set, head, row]: [usize; 3],
-    ) -> Vec<f64> {
-        let vector = |heads: &Heads, head: usize, at: usize, depth: usize| {
-            let start = set * heads.strides[0] + head * heads.strides[1] + at * heads.strides[2];
-            heads.elements[start..start + depth].iter().map(|&x| f64::from(x)).collect::<Vec<_>>()
-        };
-        let query = vector(query, head, row, shape.depth);
-        let mut weights: Vec<f64> = (0..shape.keys)
-            .map(|at| {
-                let key = vector(key, head / shape.group, at, shape.depth);
-                let score: f64 = query.iter().zip(key).map(|(x, y)| x * y).sum();
-                let added = mask.map_or(0.0, |mask| {
-                    let [a, b, c, d] = mask.strides;
-                    f64::from(mask.elements[set * a + head * b + row * c + at * d])
-                });
-                score * scale + added
-            })
-            .collect();
-        let most = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        weights.iter_mut().for_each(|weight| *weight = (*weight - most).exp());
-        let total: f64 = weights.iter().sum();
-        let mut sums = vec![0.0; shape.value_depth];
-        for (at, weight) in weights.iter().enumerate() {
-            let value = vector(value, head / shape.group, at, shape.value_depth);
-            sums.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight / total * value);
-        }
-        sums
-    }
-
-    fn check(shape: AttentionShape, masked: bool, rows_first: bool) {
-        let AttentionShape { batch, heads, group, queries, keys, depth, value_depth } = shape;
-        // Heads interleaved in each row, or rows contiguous in each head.
-        let strides = |heads: usize, rows: usize, depth: usize| {
-            if rows_first {
-                [heads * rows * depth, depth, heads * depth]
-            } else {
-                [heads * rows * depth, rows * depth, depth]
-            }
-        };
-        let shared = heads / group;
-        let query = numbers(batch * heads * queries * depth, 1);
-        let key = numbers(batch * shared * keys * depth, 2);
-        let value = numbers(batch * shared * keys * value_depth, 3);
-        let query = Heads { elements: &query, strides: strides(heads, queries, depth) };
-        let key = Heads { elements: &key, strides: strides(shared, keys, depth) };
-        let value = Heads { elements: &value, strides: strides(shared, keys, value_depth) };
-        let mut added = numbers(queries * keys, 4);
-        if keys > 1 {
-            added.iter_mut().skip(1).step_by(3).for_each(|x| *x = f32::NEG_INFINITY);
-        }
-        let mask = masked.then_some(Mask { elements: &added, strides: [0, 0, keys, 1] });
-        let scale = 1.0 / (depth as f32).sqrt();
-        for isa in Isa::available() {
-            for threads in [1, 3] {
-                let mut results = vec![7.0; batch * heads * queries * value_depth];
-                let output = HeadsMut {
-                    elements: &mut results,
-                    strides: strides(heads, queries, value_depth),
-                };
-                let pool = Pool::new(threads);
-                attend(&pool, isa, shape, scale, query, key, value, mask, output);
-                let strides = strides(heads, queries, value_depth);
-                for set in 0..batch {
-                    for head in 0..heads {
-                        for row in 0..queries {
-                            let start = set * strides[0] + head * strides[1] + row * strides[2];
-                            let found = &results[start..start + value_depth];
-                            let place = [set, head, row];
-                            let inputs = [&query, &key, &value];
-                            let expected =
-                                expected(shape, f64::from(scale), inputs, mask.as_ref(), place);
-                            for (found, expected) in found.iter().zip(expected) {
-                                let error = (f64::from(*found) - expected).abs();
-                                assert!(error < 1e-5, "{isa} {shape:?}: {found} for {expected}");
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn attention_agrees_with_its_definition() {
-        let sizes: &[(usize, usize, usize, usize)] = if cfg!(miri) {
-            &[(1, 3, 4, 5), (6, 5, 3, 2)]
-        } else {
-            &[
-                (1, 1, 1, 1),
-                (1, 37, 8, 8),
-                (2, 50, 64, 64),
-                (3, 7, 5, 19),
-                (4, 16, 33, 70),
-                (5, 9, 3, 4),
-                (17, 50, 64, 64),
-                (33, 70, 40, 17),
-                (130, 49, 16, 100),
-            ]
-        };
-        for &(queries, keys, depth, value_depth) in sizes {
-            let shape =
-                AttentionShape { batch: 2, heads: 4, group: 2, queries, keys, depth, value_depth };
-            check(shape, false, false);
-            check(shape, true, true);
-            check(AttentionShape { group: 1, batch: 1, heads: 1, ..shape }, true, false);
-        }
-    }
-
-    #[test]
-    fn a_query_that_may_see_nothing_gives_nan() {
-        for queries in [1, 6] {
-            let shape = AttentionShape {
-                batch: 1,
-                heads: 1,
-                group: 1,
-                queries,
-                keys: 20,
-                depth: 4,
-                value_depth: 3,
-            };
-            let elements = numbers(20 * 4, 5);
-            let heads = Heads { elements: &elements, strides: [0, 0, 4] };
-            let hidden = [f32::NEG_INFINITY; 20];
-            let mask = Mask { elements: &hidden, strides: [0, 0, 0, 1] };
-            let mut results = vec![0.0; queries * 3];
-            let output = HeadsMut { elements: &mut results, strides: [0, 0, 3] };
-            let pool = Pool::new(1);
-            attend(&pool, Isa::detect(), shape, 0.5, heads, heads, heads, Some(mask), output);
-            assert!(results.iter().all(|result| result.is_nan()), "{results:?}");
-        }
-    }
-
-    #[test]
-    fn keys_that_the_mask_hides_from_all_queries_are_not_read() {
-        for (queries, hidden) in [(1, -3e4), (3, f32::NEG_INFINITY), (9, -3e4)] {
-            let (keys, depth, shown) = (41, 16, 5..29);
-            let shape = AttentionShape {
-                batch: 1,
-                heads: 2,
-                group: 2,
-                queries,
-                keys,
-                depth,
-                value_depth: depth,
-            };
-            let mut stored = numbers(keys * depth, 3);
-            let query = numbers(2 * queries * depth, 4);
-            // Each query sees its own part of the keys.
-            let shows = |query: usize, key: usize| {
-                let last = shown.end - (queries - 1 - query);
-                (shown.start + query % 2..last).contains(&key)
-            };
-            let mask: Vec<f32> = (0..queries * keys)
-                .map(|at| if shows(at / keys, at % keys) { 0.25 } else { hidden })
-                .collect();
-            let query = Heads { elements: &query, strides: [0, queries * depth, depth] };
-            let mask = Mask { elements: &mask, strides: [0, 0, keys, 1] };
-            let heads = Heads { elements: &stored, strides: [0, 0, depth] };
-            let mut wanted = vec![];
-            for head in 0..2 {
-                for row in 0..queries {
-                    let place = [0, head, row];
-                    let inputs = [&query, &heads, &heads];
-                    wanted.extend(expected(shape, 0.25, inputs, Some(&mask), place));
-                }
-            }
-            stored[..shown.start * depth].fill(f32::NAN);
-            stored[shown.end * depth..].fill(f32::INFINITY);
-            let heads = Heads { elements: &stored, strides: [0, 0, depth] };
-            for isa in Isa::available() {
-                let mut results = vec![0.0; wanted.len()];
-                let output =
-                    HeadsMut { elements: &mut results, strides: [0, queries * depth, depth] };
-                let pool = Pool::new(1);
-                attend(&pool, isa, shape, 0.25, query, heads, heads, Some(mask), output);
-                for (found, wanted) in results.iter().zip(&wanted) {
-                    let error = (f64::from(*found) - wanted).abs();
-                    assert!(error < 1e-5, "{isa} {queries}: {found} for {wanted}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_query_without_keys_keeps_them_all() {
-        // All scores are equally far below: the mask has no effect.
-        let shape = AttentionShape {
-            batch: 1,
-            heads: 1,
-            group: 1,
-            queries: 2,
-            keys: 9,
-            depth: 4,
-            value_depth: 4,
-        };
-        let mask: Vec<f32> =
-            (0..18).map(|at| if at >= 9 && at < 12 { 0.0 } else { -3e4 }).collect();
-        let mask = Mask { elements: &mask, strides: [0, 0, 9, 1] };
-        let row = AttentionShape { queries: 1, ..shape };
-        assert_eq!(shown_keys(&shape, &mask), None);
-        assert_eq!(shown_keys(&row, &Mask { elements: &mask.elements[9..], ..mask }), Some(0..3));
-    }
-
-    #[test]
-    #[should_panic(expected = "results overlap")]
-    fn results_do_not_overlap() {
-        let shape = AttentionShape {
-            batch: 1,
-            heads: 2,
-            group: 1,
-            queries: 2,
-            keys: 2,
-            depth: 2,
-            value_depth: 2,
-        };
-        let elements = [0.0; 8];
-        let heads = Heads { elements: &elements, strides: [8, 4, 2] };
-        let mut results = [0.0; 8];
-        let output = HeadsMut { elements: &mut results, strides: [8, 1, 2] };
-        attend(&Pool::new(1), Isa::Portable, shape, 1.0, heads, heads, heads, None, output);
-    }
-}
+mod tests;

@@ -24,7 +24,7 @@ pub(crate) mod source;
 mod tile;
 mod weights;
 
-pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attend};
+pub use attention::{AttentionShape, Heads, HeadsMut, Mask, WordHeads, WordVectors, attend};
 pub use convolution::{IndirectionTable, Window, convolve};
 pub use dynamic::{Batch, BatchMut, BatchShape, multiply_batch};
 pub(crate) use epilogue::{Division, finish};

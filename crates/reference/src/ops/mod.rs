@@ -28,7 +28,7 @@ pub mod window;
 use coremill_mil::ops::OpKind;
 
 pub use scatter_gather::Axis as GatherAxis;
-pub use slice::update_in_place;
+pub use slice::{each_update, update_in_place};
 
 use crate::call::{Call, Results};
 

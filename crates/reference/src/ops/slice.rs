@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::array::{Array, Elements, ElementsView, View};
+use crate::array::{Array, Elements, ElementsView};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::movement::StridedView;
 
 pub(super) fn slice_by_index(call: &Call) -> Results {
     let x = call.tensor("x")?;
-    call.give_strided(x, &slice(call, x)?)
+    call.give_strided(x, &slice(call, x.shape)?)
 }
 
 pub(super) fn slice_update(call: &Call) -> Results {
     let (x, update) = (call.tensor("x")?, call.tensor("update")?);
-    let seen = slice(call, x)?;
+    let seen = slice(call, x.shape)?;
     if update.shape != seen.shape {
         fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
     }
@@ -33,7 +33,7 @@ pub(super) fn slice_update(call: &Call) -> Results {
 /// Updates the slice of a state in place. The call has no `x` parameter.
 pub fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
     let update = call.tensor("update")?;
-    let seen = slice(call, x.view())?;
+    let seen = slice(call, x.shape())?;
     if update.shape != seen.shape {
         fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
     }
@@ -41,6 +41,22 @@ pub fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
         (Some(floats), ElementsView::Floats(update)) => seen.write(update, floats),
         _ => fail!("`update` must hold floats, got `{}`", update.dtype),
     }
+    Ok(())
+}
+
+/// Calls `write` with the elements that the update of a state of this shape replaces: the offset of the first one, and elements
+/// that are adjacent from there on. The call has no `x` parameter.
+pub fn each_update(
+    call: &Call,
+    shape: &[usize],
+    write: &mut dyn FnMut(usize, &[f32]),
+) -> Result<()> {
+    let update = call.tensor("update")?;
+    let seen = slice(call, shape)?;
+    if update.shape != seen.shape {
+        fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
+    }
+    seen.adjacent(update.floats()?, write);
     Ok(())
 }
 
@@ -52,8 +68,8 @@ fn replaced<T: Clone>(x: &[T], update: &[T], seen: &StridedView) -> Vec<T> {
 }
 
 /// The view that a slice selects.
-fn slice(call: &Call, x: View) -> Result<StridedView> {
-    let rank = x.rank();
+fn slice(call: &Call, shape: &[usize]) -> Result<StridedView> {
+    let rank = shape.len();
     let begins = call.ints("begin", 0)?;
     let ends = call.ints("end", 0)?;
     let steps = call.optional_ints("stride")?.unwrap_or_else(|| vec![1; rank]);
@@ -66,10 +82,10 @@ fn slice(call: &Call, x: View) -> Result<StridedView> {
         fail!("bounds, strides and masks need {rank} elements, one for each axis of `x`");
     }
 
-    let dense = StridedView::dense(x.shape);
+    let dense = StridedView::dense(shape);
     let mut seen = StridedView { start: 0, shape: Vec::new(), strides: Vec::new() };
     for axis in 0..rank {
-        let (extent, stride) = (x.shape[axis], dense.strides[axis]);
+        let (extent, stride) = (shape[axis], dense.strides[axis]);
         let begin = (!begin_mask[axis]).then_some(begins[axis]);
         let first = if squeeze_mask[axis] {
             place(begin.unwrap_or(0), axis, extent)?

@@ -121,6 +121,15 @@ impl Vector for F32x8 {
             unsafe { *target.add(lane) = half::f16::from_f32_const(self.0[lane]).to_bits() };
         }
     }
+    #[inline(always)]
+    unsafe fn load_words(source: *const i16) -> Self {
+        let mut out = Self::zero();
+        for lane in 0..LANES {
+            // SAFETY: the caller guarantees `LANES` elements.
+            out.0[lane] = f32::from(unsafe { *source.add(lane) });
+        }
+        out
+    }
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {

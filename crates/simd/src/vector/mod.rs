@@ -99,6 +99,11 @@ pub trait Vector: Unpack {
     /// # Safety
     /// `LANES` elements must be writable at `target`.
     unsafe fn store_f16(self, target: *mut u16);
+    /// Loads 16-bit integers as numbers.
+    ///
+    /// # Safety
+    /// `LANES` elements must be readable at `source`.
+    unsafe fn load_words(source: *const i16) -> Self;
 
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;

@@ -63,6 +63,7 @@ impl Vector for F32x4 {
         };
         load_f16(source: *const u16) -> Self = F32x4(widen(vld1_u16(source)));
         store_f16(self, target: *mut u16) = vst1_u16(target, narrow(self.0));
+        load_words(source: *const i16) -> Self = F32x4(vcvtq_f32_s32(vmovl_s16(vld1_s16(source))));
     }
     methods! {
         splat(value: f32) -> Self = F32x4(vdupq_n_f32(value));

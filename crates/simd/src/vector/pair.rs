@@ -122,6 +122,11 @@ impl<V: Vector> Vector for Pair<V> {
             self.1.store_f16(target.add(V::LANES));
         }
     }
+    #[inline(always)]
+    unsafe fn load_words(source: *const i16) -> Self {
+        // SAFETY: as above.
+        unsafe { Pair(V::load_words(source), V::load_words(source.add(V::LANES))) }
+    }
 
     #[inline(always)]
     fn splat(value: f32) -> Self {

@@ -85,6 +85,12 @@ impl Kernel for Check {
             assert_eq!(target[..count], source[..count]);
             assert!(target[count..].iter().all(|&value| value == 9.0));
         }
+        let words: Vec<i16> =
+            (0..V::LANES).map(|lane| (lane as i32 * 4000 - 32768) as i16).collect();
+        // SAFETY: there are `LANES` integers.
+        let numbers = unsafe { V::load_words(words.as_ptr()) };
+        let expected: Vec<f32> = words.iter().map(|&word| f32::from(word)).collect();
+        assert_eq!(lanes(numbers)[..V::LANES], expected);
         // SAFETY: there are `LANES` elements.
         let loaded = unsafe { V::load(source.as_ptr()) };
         assert_eq!(loaded.sum(), source.iter().sum::<f32>());

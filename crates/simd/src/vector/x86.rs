@@ -51,6 +51,8 @@ impl Vector for F32x8 {
             F32x8(_mm256_cvtph_ps(_mm_loadu_si128(source.cast())));
         store_f16(self, target: *mut u16) =
             _mm_storeu_si128(target.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+        load_words(source: *const i16) -> Self =
+            F32x8(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(source.cast()))));
     }
     methods! {
         splat(value: f32) -> Self = F32x8(_mm256_set1_ps(value));
@@ -156,6 +158,8 @@ impl Vector for F32x16 {
             F32x16(_mm512_cvtph_ps(_mm256_loadu_si256(source.cast())));
         store_f16(self, target: *mut u16) =
             _mm256_storeu_si256(target.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+        load_words(source: *const i16) -> Self =
+            F32x16(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(source.cast()))));
     }
     methods! {
         splat(value: f32) -> Self = F32x16(_mm512_set1_ps(value));
@@ -279,6 +283,10 @@ impl Vector for F32x4 {
             _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
             let halves = lanes.map(|lane| half::f16::from_f32_const(lane).to_bits());
             target.cast::<[u16; 4]>().write_unaligned(halves);
+        };
+        load_words(source: *const i16) -> Self = {
+            let lanes = source.cast::<[i16; 4]>().read_unaligned().map(f32::from);
+            F32x4(_mm_loadu_ps(lanes.as_ptr()))
         };
     }
     methods! {

@@ -45,6 +45,8 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     each_region(work, &mut recurrent::lower)?;
     each_region(work, &mut integer::lower)?;
     dead::remove(work.graph);
+    attention::keep_words(work);
+    dead::remove(work.graph);
     layout::run(work)?;
     dead::remove(work.graph);
     each_region(work, &mut linear::lower)?;

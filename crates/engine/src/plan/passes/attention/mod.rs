@@ -13,6 +13,7 @@
 //! With [`Numerics::Rounded`](crate::Numerics::Rounded) only the fp16
 //! `scaled_dot_product_attention` is fused, since other forms round intermediate results.
 
+mod cached;
 mod grown;
 
 use coremill_kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Rounding, attend};
@@ -31,6 +32,8 @@ use super::parameters::parameters;
 use super::strided::{StridedSlice, seen, strided};
 use super::{Editor, Work};
 use crate::plan::{ConstantTensor, FunctionContext};
+
+pub(super) use cached::lower as keep_words;
 
 /// Fuses the attentions of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -520,6 +523,7 @@ fn follow(
     best
 }
 
+#[derive(Clone)]
 pub(super) struct Attention {
     pub(super) shape: AttentionShape,
     pub(super) scale: f32,
@@ -569,6 +573,10 @@ impl Kernel for Attention {
         );
         self.round(machine, outputs[0]);
         Ok(())
+    }
+
+    fn on_states(&self, states: [usize; 2], shapes: [&[usize]; 2]) -> Option<Box<dyn Kernel>> {
+        Some(Box::new(self.cached(states, shapes)?))
     }
 
     fn label(&self) -> String {
