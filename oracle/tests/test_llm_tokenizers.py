@@ -145,3 +145,39 @@ def test_word_pieces_have_the_ids_of_tokenizers(lowercase, tmp_path):
     (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
     failures = wrong(tmp_path / "plain" / "vocab.txt", texts, lambda text: tokenizer.encode(text).ids, decode)
     assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+
+
+TOKEN = {"__type": "AddedToken", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+CLASSES = {
+    "gpt2": ("GPT2Tokenizer", {}),
+    "gpt2_ends": ("GPT2Tokenizer", {"add_bos_token": True, "add_prefix_space": True}),
+    "gpt2_named": ("GPT2Tokenizer", {"bos_token": "<s>", "eos_token": TOKEN | {"content": "</s>"}}),
+    "qwen2": ("Qwen2Tokenizer", {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}),
+    "roberta": ("RobertaTokenizer", {"mask_token": TOKEN | {"content": "<mask>"}}),
+    "whisper": ("WhisperTokenizer", {}),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_vocabularies_with_merges_have_the_ids_of_transformers(name, tmp_path):
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<|endoftext|>", "<s>", "</s>", "<unk>", "<pad>", "<|startoftranscript|>", "<|notimestamps|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=900, special_tokens=special, initial_alphabet=alphabet))
+    tokenizer.model.save(str(tmp_path))
+    kind, settings = CLASSES[name]
+    added = {"900": {"content": "<tool>", "special": False, "normalized": True}, "901": {"content": "<|im_start|>", "special": True}}
+    settings = settings | {"tokenizer_class": kind, "added_tokens_decoder": added}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    judge = getattr(transformers, kind).from_pretrained(tmp_path)
+    texts = [*TEXTS, "a<tool> b <mask>c<|im_start|>user</s> <s>", "I'LL SEE 12345", *random_texts(1500)]
+    decode = lambda ids: judge.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # noqa: E731
+    failures = wrong(tmp_path, texts, lambda text: judge(text)["input_ids"], decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    (tmp_path / "merges.txt").unlink()
+    with pytest.raises(AssertionError, match=r"has `vocab\.json`, but no `merges\.txt`"):
+        tokenize(tmp_path, ["a"])

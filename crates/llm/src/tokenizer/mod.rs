@@ -1,7 +1,7 @@
 //! Tokenizers: text to token ids and back.
 //!
-//! Vocabularies come from `tokenizer.json`, from GGUF metadata, from models of SentencePiece, from files of tiktoken, and from
-//! `vocab.txt`. All become the same steps: added tokens are cut out of the text, the rest is normalized, split into pieces,
+//! Vocabularies come from `tokenizer.json`, from GGUF metadata, from models of SentencePiece, from files of tiktoken, from
+//! `vocab.txt`, and from `vocab.json` with `merges.txt`. All become the same steps: added tokens are cut out of the text, the rest is normalized, split into pieces,
 //! and each piece is merged from its characters or cut into tokens.
 
 mod bert;
@@ -12,6 +12,7 @@ mod forms;
 mod gguf;
 mod joins;
 mod json;
+mod merges;
 mod pattern;
 mod sentencepiece;
 mod split;
@@ -95,11 +96,16 @@ enum Part<'t> {
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, a model of SentencePiece, a file of tiktoken or a `vocab.txt`, or the one in a folder. The latter
-    /// three have further settings in the folder's `tokenizer_config.json`.
+    /// Reads a `tokenizer.json`, a model of SentencePiece, a file of tiktoken, a `vocab.txt`, or a `vocab.json` with the `merges.txt`
+    /// next to it; or the one in a folder. All but the first have further settings in the folder's `tokenizer_config.json`.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
         let path = if path.is_dir() { file_of(path) } else { path.to_owned() };
+        let is_pair = |name: &str| path.file_name().is_some_and(|found| found == name);
+        if [merges::VOCABULARY, merges::MERGES].into_iter().any(is_pair) {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            return merges::read(parent.unwrap_or(Path::new(".")));
+        }
         if path.extension().is_some_and(|extension| extension == "json") {
             return json::read(&read_json(&path)?).map_err(|error| error.within(&path));
         }
@@ -359,7 +365,15 @@ pub(crate) fn has_vocabulary(folder: &Path) -> bool {
 
 /// The file of a folder's vocabulary: `tokenizer.json` if there is no other.
 fn file_of(folder: &Path) -> PathBuf {
-    let names = ["tokenizer.json", "tokenizer.model", "spiece.model", "qwen.tiktoken", "vocab.txt"];
+    let names = [
+        "tokenizer.json",
+        "tokenizer.model",
+        "spiece.model",
+        "qwen.tiktoken",
+        "vocab.txt",
+        merges::VOCABULARY,
+        merges::MERGES,
+    ];
     let found = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| folder.join(names[0]))
 }
