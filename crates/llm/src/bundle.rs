@@ -6,8 +6,8 @@ use crate::anemll::META;
 use crate::chat::ChatTemplate;
 use crate::chunks::MANIFEST;
 use crate::embedding::EmbeddingModel;
-use crate::error::{Error, ErrorKind, Result};
-use crate::files::settings_of;
+use crate::error::{Error, Result};
+use crate::files::{settings_of, tokenizer_in};
 use crate::generate::Generator;
 use crate::kind::{ModelKind, converted};
 use crate::model::{BuildOptions, LanguageModel};
@@ -30,17 +30,6 @@ enum Form {
     },
     /// A directory with the models of [`Layout::Chunks`](crate::Layout::Chunks) or of a bundle of ANEMLL.
     Chunks(PathBuf),
-}
-
-/// The tokenizer next to a converted model.
-pub(crate) fn tokenizer_in(directory: &Path) -> Result<Tokenizer> {
-    if !directory.join("tokenizer.json").is_file() {
-        let message = format!("{} has no `tokenizer.json`", directory.display());
-        let error = Error::of_kind(ErrorKind::File, message);
-        return Err(error
-            .with_hint("keep the model and the files that were written with it in one directory"));
-    }
-    Tokenizer::open(directory)
 }
 
 impl Bundle {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::model::LanguageModel;
 use crate::source::{Origin, read_json};
-use crate::tokenizer::has_vocabulary;
+use crate::tokenizer::{Tokenizer, has_vocabulary};
 
 /// Names of the files, in the order in which they are written.
 pub(crate) const COMPANIONS: [&str; 4] =
@@ -99,6 +99,17 @@ pub(crate) fn save_model(path: &Path, model: &Model, durable: bool) -> Result<()
     };
     coremill_session::save(path, &verified, &SaveOptions { durable })
         .map_err(|error| Error::from_source(ErrorKind::File, error))
+}
+
+/// The tokenizer next to a converted model.
+pub(crate) fn tokenizer_in(directory: &Path) -> Result<Tokenizer> {
+    if !directory.join("tokenizer.json").is_file() {
+        let message = format!("{} has no `tokenizer.json`", directory.display());
+        let error = Error::of_kind(ErrorKind::File, message);
+        return Err(error
+            .with_hint("keep the model and the files that were written with it in one directory"));
+    }
+    Tokenizer::open(directory)
 }
 
 /// The settings of generation in a directory.

@@ -14,7 +14,7 @@ use super::encoder::{ATTENTION_MASK, EMBEDDING, INPUT_IDS, Length, MAIN, POSITIO
 use super::names::encoder_name;
 use crate::encoders::{ENCODERS, EncoderFamily};
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::files::{COMPANIONS, check_companions, save_model, write_companions};
+use crate::files::{COMPANIONS, check_companions, save_model, tokenizer_in, write_companions};
 use crate::kind::{EMBEDDING_SETTINGS, ModelKind, converted};
 use crate::model::SavedModel;
 use crate::readers::shape_of;
@@ -310,7 +310,7 @@ impl Embedder {
         let (executable, tokenizer) = match converted(path) {
             Some((model, directory)) => {
                 let executable = Session::new(device).threads(threads).open(&model)?;
-                (executable, Tokenizer::open(&directory)?)
+                (executable, tokenizer_in(&directory)?)
             }
             None => {
                 let model = EmbeddingModel::open(path)?;

@@ -14,7 +14,7 @@ use super::rules::{Task, TokenRules};
 use super::segments::{STEP, Segment, Segments, segments};
 use crate::decoder::{HIDDEN, LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::files::COMPANIONS;
+use crate::files::{COMPANIONS, tokenizer_in};
 use crate::kind::{ModelKind, speech_packages};
 use crate::model::{DECODE, PREFILL};
 use crate::readers::shape_of;
@@ -84,7 +84,7 @@ impl Transcriber {
             let [encoder, decoder] = packages;
             let executables = [session.open(&encoder)?, session.open(&decoder)?];
             let generation = read_json(&path.join(COMPANIONS[3]))?;
-            return Transcriber::new(executables, Tokenizer::open(path)?, &generation, path);
+            return Transcriber::new(executables, tokenizer_in(path)?, &generation, path);
         }
         let model = SpeechModel::open(path)?;
         let executables = model.compile(device, threads, options)?;
