@@ -35,6 +35,21 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return forms
 
 
+def test_an_unsupported_tokenizer_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in TINY.iterdir():
+        if not path.name.startswith("tokenizer"):
+            (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "vocab.json").write_text("{}")
+    (folder / "merges.txt").write_text("")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
+    with pytest.warns(UserWarning, match="the tokenizer is left out: .*`CLIPTokenizer`") as found:
+        written = llm.convert(folder, tmp_path / "out")
+    assert [warning.filename for warning in found] == [__file__]
+    assert not any(path.name == "tokenizer.json" for path in written)
+
+
 def test_forms_generate_what_the_command_does(converted: dict[str, Path], coremill: Command) -> None:
     options = ["--json", "--max-tokens", 12, "--temperature", 0.7, "--seed", 5, "--top-k", 9]
     found = json.loads(coremill("generate", TINY, "--prompt", PROMPT, *options))

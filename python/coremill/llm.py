@@ -349,6 +349,8 @@ def convert(
 ) -> list[Path]:
     """Converts a language model, and writes it with its tokenizer, chat template and settings. Returns the paths.
 
+    A tokenizer that is not supported is left out, with a `UserWarning`.
+
     Args:
         model: a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. Embedding models, BERT and its
             relatives, become models from tokens to a vector. Speech models, Whisper, become an encoder and a decoder.
@@ -368,7 +370,7 @@ def convert(
             `int4` and `lut4` 0.5.
 
     Raises:
-        ConversionError: the model family, the tokenizer or the layout is not supported.
+        ConversionError: the model family or the layout is not supported.
         FormatError: a file is invalid.
         VerificationError: the model was written, and its predictions are too far from the source's.
     """

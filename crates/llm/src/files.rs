@@ -21,7 +21,7 @@ pub(crate) const COMPANIONS: [&str; 4] =
 
 impl LanguageModel {
     /// The files that belong next to a model, as names and contents. A model without a supported tokenizer has an error.
-    pub fn companions(&self) -> Result<Vec<(&'static str, String)>> {
+    pub fn companions(&self) -> Result<Companions> {
         let text = |value: &Value| format!("{value:#}\n");
         let mut files = Vec::new();
         match self.origin() {
@@ -56,6 +56,19 @@ impl LanguageModel {
             }
         }
         Ok(files)
+    }
+}
+
+/// Files of [`LanguageModel::companions`], as names and contents.
+pub type Companions = Vec<(&'static str, String)>;
+
+/// The files next to a model. If its tokenizer is not supported, there are none, but a warning.
+pub fn supported_companions(files: Result<Companions>) -> Result<(Companions, Option<String>)> {
+    match files {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Ok((Vec::new(), Some(format!("the tokenizer is left out: {error}"))))
+        }
+        files => Ok((files?, None)),
     }
 }
 

@@ -77,7 +77,7 @@ pub use embedding::{
 };
 pub use encoders::{ENCODERS, EncoderFamily};
 pub use error::{Error, ErrorKind, Result};
-pub use files::{check_companions, write_companions};
+pub use files::{Companions, check_companions, supported_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
 pub use kind::ModelKind;
 pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};

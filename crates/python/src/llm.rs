@@ -1,13 +1,15 @@
 //! Language models: the native part of `coremill.llm`.
 
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::llm::{
     self, BuildOptions, Bundle, ChatTemplate, Destination, EmbeddingModel, EmbeddingOptions,
-    ErrorKind, GenerateOptions, Generator, Length, Message, ModelKind, Sampling, Score,
-    SpeechOptions, VerifyOptions,
+    GenerateOptions, Generator, Length, Message, ModelKind, Sampling, SavedModel, Score,
+    SpeechOptions, VerifyOptions, supported_companions,
 };
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
@@ -33,7 +35,8 @@ struct ConvertOptions {
     verify: Option<String>,
 }
 
-/// Converts a model and writes it. Returns the paths of the files.
+/// Converts a model and writes it. Returns the paths of the files. Warns the caller of the calling Python function if the
+/// tokenizer is left out.
 #[pyfunction]
 pub(crate) fn llm_convert(
     py: Python<'_>,
@@ -42,7 +45,7 @@ pub(crate) fn llm_convert(
     options: Text,
 ) -> PyResult<Vec<String>> {
     let options: ConvertOptions = parsed(py, &options.0)?;
-    work::run(py, move |stage| {
+    let Conversion { files, warning } = work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
         match ModelKind::of(&model.0) {
             ModelKind::Embedding => {
@@ -64,21 +67,28 @@ pub(crate) fn llm_convert(
         let context = options.context.unwrap_or(most);
         let prefill = options.prefill.min(context);
         let build = BuildOptions::default().context(context).prefill(prefill).weights(weights);
-        let companions = without_unsupported(model.companions())?;
+        let (companions, warning) = supported_companions(model.companions())?;
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
-        Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
-    })
+        Ok(Conversion::new(written, warning))
+    })?;
+    if let Some(warning) = warning {
+        let text = CString::new(warning.replace('\0', ""))?;
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
+    }
+    Ok(files)
 }
 
-/// Files next to a model, by name.
-type Companions = Vec<(&'static str, String)>;
+/// Paths of written files, and a warning.
+struct Conversion {
+    files: Vec<String>,
+    warning: Option<String>,
+}
 
-/// The files next to a model. The list is empty if its tokenizer is not supported.
-fn without_unsupported(companions: llm::Result<Companions>) -> llm::Result<Companions> {
-    match companions {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Vec::new()),
-        companions => companions,
+impl Conversion {
+    fn new(saved: SavedModel, warning: Option<String>) -> Conversion {
+        let files = saved.files.into_iter().map(|path| path.display().to_string()).collect();
+        Conversion { files, warning }
     }
 }
 
@@ -111,17 +121,17 @@ fn convert_embedding_model(
     output: &Path,
     options: &ConvertOptions,
     stage: &work::Stage,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Conversion, Failure> {
     refuse_options(options, "embedding")?;
     let destination = Destination::of(output, None)?;
     let model = EmbeddingModel::open(model)?;
     let most = options.context.unwrap_or(model.config().max_context);
     let length = if options.padded { Length::Fixed(most) } else { Length::UpTo(most) };
     let build = EmbeddingOptions::default().length(length).weights(options.weights.parse()?);
-    let companions = without_unsupported(model.companions(&build))?;
+    let (companions, warning) = supported_companions(model.companions(&build))?;
     stage.set(format!("writing {}", destination.model.display()));
     let written = model.save(&destination, &companions, &build, false)?;
-    Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
+    Ok(Conversion::new(written, warning))
 }
 
 /// Converts a speech model and writes it.
@@ -130,15 +140,15 @@ fn convert_speech_model(
     output: &Path,
     options: &ConvertOptions,
     stage: &work::Stage,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Conversion, Failure> {
     refuse_options(options, "speech")?;
     let mut build = SpeechOptions::default().weights(options.weights.parse()?);
     build.context = options.context;
     let model = llm::SpeechModel::open(model)?;
-    let companions = without_unsupported(model.companions())?;
+    let (companions, warning) = supported_companions(model.companions())?;
     let mut set = |text: &str| stage.set(text);
     let written = model.save(output, &companions, &build, false, &mut set)?;
-    Ok(written.files.into_iter().map(|path| path.display().to_string()).collect())
+    Ok(Conversion::new(written, warning))
 }
 
 /// Scores a text with a converted model against the weights that it was made of.

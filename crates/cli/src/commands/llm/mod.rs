@@ -5,8 +5,8 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use coremill::llm::{
-    BuildOptions, Destination, ErrorKind, LanguageModel, Layout, ModelKind, StorageShare,
-    TensorLoss, Weights,
+    BuildOptions, Companions, Destination, LanguageModel, Layout, ModelKind, StorageShare,
+    TensorLoss, Weights, supported_companions,
 };
 use coremill::quantity;
 use serde::Serialize;
@@ -195,13 +195,9 @@ fn without_unsupported(
     companions: Result<Companions, coremill::llm::Error>,
     warnings: &mut Vec<String>,
 ) -> Result<Companions, Failure> {
-    match companions {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            warnings.push(format!("the tokenizer is left out: {error}"));
-            Ok(Vec::new())
-        }
-        companions => companions.map_err(|error| failure(&error)),
-    }
+    let (files, warning) = supported_companions(companions).map_err(|error| failure(&error))?;
+    warnings.extend(warning);
+    Ok(files)
 }
 
 /// Refuses options of models that generate text, if they are set for a model of another kind.
@@ -219,9 +215,6 @@ fn told_files(warnings: &[String], files: &[String], dry_run: bool) -> String {
     let done = if dry_run { "would write" } else { "wrote" };
     files.iter().map(|file| format!("{done} {file}\n")).collect()
 }
-
-/// Files next to a model, by name.
-type Companions = Vec<(&'static str, String)>;
 
 /// Tokens that `prefill` reads in a call if the option is absent.
 const DEFAULT_PREFILL: usize = 64;
