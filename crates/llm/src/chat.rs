@@ -210,6 +210,8 @@ fn environment() -> Environment<'static> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         format_time(&format, now)
     });
+    environment.add_test("iterable", python_text::is_iterable);
+    environment.add_test("sequence", python_text::is_sequence);
     environment.add_filter("tojson", to_json);
     environment.add_filter("string", python_text::text);
     environment.set_formatter(python_text::write);
@@ -367,6 +369,19 @@ mod tests {
         // Lists within lists.
         let nested = "{% set x = namespace(a=[]) %}{% for i in range(999) %}{% set x.a = [x.a] %}{% endfor %}{{ x.a }}";
         assert_eq!(rendered(nested), format!("{}...{}", "[".repeat(64), "]".repeat(64)));
+    }
+
+    #[test]
+    fn tests_of_types_are_those_of_jinja() {
+        let values = ["tools", "absent", "'ab'", "[1]", "{'a': 1}", "3", "true"];
+        let tests = ["iterable", "sequence", "mapping"];
+        let expected = ["000", "110", "110", "110", "111", "000", "000"];
+        for (value, expected) in values.into_iter().zip(expected) {
+            let results = tests.map(|test| format!("{{{{ ({value} is {test}) | int }}}}"));
+            let template = ChatTemplate::new(results.concat(), "", "");
+            let text = template.and_then(|it| it.render(&[], false)).expect("sound");
+            assert_eq!(text, expected, "{value}");
+        }
     }
 
     #[test]

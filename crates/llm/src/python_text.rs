@@ -32,6 +32,17 @@ pub(crate) fn write(
     }
 }
 
+/// Whether Python iterates over a value. `None` is not iterable, unlike an undefined value.
+pub(crate) fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// Whether a value has a length and items, as lists, dictionaries and texts have in Python.
+pub(crate) fn is_sequence(value: &Value) -> bool {
+    let kinds = [ValueKind::Seq, ValueKind::Map, ValueKind::String, ValueKind::Undefined];
+    kinds.contains(&value.kind())
+}
+
 /// Appends the literal of a value.
 fn write_literal(value: &Value, depth: usize, text: &mut String) {
     match value.kind() {
