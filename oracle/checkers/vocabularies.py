@@ -4,11 +4,12 @@
     python -m oracle.checkers.vocabularies qwen3 gemma3   # some
 
 Texts are 2 MB in many scripts and 100,000 random strings. Without names, the chat templates in the sources of llama-cpp-python, of
-seventy models, are compared as well. Downloads stay in `target/vocabularies`. `COREMILL_TOKENS` is the program of
+seventy models, are compared as well. The exit status is 0 if everything is equal, except for `KNOWN`. Downloads stay in `target/vocabularies`. `COREMILL_TOKENS` is the program of
 the example `tokens`, by default that of `cargo build --release --example tokens`.
 """
 
 import argparse
+import html
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import sys
 import tarfile
 import time
 import unicodedata
+from collections.abc import Callable
 
 import jinja2
 from tokenizers import Tokenizer, models, normalizers
@@ -200,8 +202,13 @@ def check_templates(program: str, folder: pathlib.Path) -> tuple[int, list[str]]
     return count, failures
 
 
-def compare_template(program: str, folder: pathlib.Path, judge: object, template: str) -> tuple[list[str], int]:
-    """Descriptions of conversations that are rendered differently, and the number of those that transformers renders."""
+def compare_template(
+    program: str, folder: pathlib.Path, judge: object, template: str, known: Callable[[str], str] = str
+) -> tuple[list[str], int]:
+    """Descriptions of conversations that are rendered differently, and the number of those that transformers renders.
+
+    `known` makes the expected text from the one of transformers.
+    """
     failures, count = [], 0
     for case in CONVERSATIONS:
         arguments = {key: value for key, value in case.items() if key != "messages"}
@@ -219,12 +226,21 @@ def compare_template(program: str, folder: pathlib.Path, judge: object, template
                 failures.append(f"template: {found!r}, expected {expected!r}")
             continue
         count += 1
+        expected = known(expected)
         if found != expected:
             failures.append(f"template: {found!r}, expected {expected!r}")
     return failures, count
 
 
 SOURCES = "llama-cpp-python==0.3.36"
+
+# Templates that render differently: the reason, and the function that makes ours from the text of transformers.
+KNOWN = {
+    "meetkai-functionary-medium-v3.1": (
+        "it adds texts to `|safe` strings, which escapes them in Jinja but not in minijinja; the model's tools become HTML there",
+        html.unescape,
+    ),
+}
 
 
 def templates_folder() -> pathlib.Path:
@@ -267,19 +283,27 @@ def check_template_sources(program: str) -> int:
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     judge = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **tokens)
     wrong = equal = 0
+    exceptions = []
     folder = FOLDER / "template"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
     for path in sorted(templates_folder().glob("*.jinja")):
         template = path.read_text(encoding="utf-8")
         (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-        failures, count = compare_template(program, folder, judge, template)
+        reason, known = KNOWN.get(path.stem, ("", str))
+        failures, count = compare_template(program, folder, judge, template, known)
+        if reason and not compare_template(program, folder, judge, template)[0]:
+            failures.append("it is equal now; remove it from `KNOWN`")
         wrong += bool(failures)
-        equal += count > 0 and not failures
+        exceptions += [f"    {path.stem}: {reason}"] if reason else []
+        equal += count > 0 and not failures and not reason
         for failure in failures:
             print(f"    {path.stem}: {failure}")
     print(f"{equal} templates render at least one conversation, and all of them like transformers; {wrong} do not")
-    return wrong
+    print(f"{len(exceptions)} known exceptions:", *exceptions, sep="\n")
+    if missing := KNOWN.keys() - {path.stem for path in templates_folder().glob("*.jinja")}:
+        print(f"    templates that do not exist: {', '.join(sorted(missing))}")
+    return wrong + len(missing)
 
 
 def main() -> int:
@@ -309,7 +333,7 @@ def main() -> int:
             print(f"    {failure}")
     if not arguments.names:
         wrong += check_template_sources(program)
-    return wrong
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
