@@ -179,6 +179,17 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl From<ErrorKind> for coremill_io::ErrorKind {
+    fn from(kind: ErrorKind) -> coremill_io::ErrorKind {
+        match kind {
+            ErrorKind::Archive => coremill_io::ErrorKind::Format,
+            ErrorKind::Unsupported => coremill_io::ErrorKind::Unsupported,
+            ErrorKind::Input => coremill_io::ErrorKind::Argument,
+            ErrorKind::Internal => coremill_io::ErrorKind::Internal,
+        }
+    }
+}
+
 impl Error {
     /// Category of the error.
     pub fn kind(&self) -> ErrorKind {

@@ -29,7 +29,10 @@ opaque_error! {
 
 model_error!(
     pub(crate) Error from
+    #[cfg(feature = "compiler")]
+    coremill_compiler::Error,
     coremill_edit::Error,
+    coremill_engine::Error,
     coremill_inspect::Error,
     coremill_llm::Error,
     coremill_optimize::Error,
@@ -68,16 +71,6 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.detail.fmt(f)
-    }
-}
-
-impl From<coremill_engine::Error> for Error {
-    fn from(error: coremill_engine::Error) -> Error {
-        let kind = match error.kind() {
-            coremill_engine::ErrorKind::Input => ErrorKind::Input,
-            _ => ErrorKind::Run,
-        };
-        Error::from_source(kind, error)
     }
 }
 
@@ -122,19 +115,5 @@ impl From<coremill_pte::Error> for Error {
 impl From<verify::Report> for Error {
     fn from(report: verify::Report) -> Error {
         Error::of_kind(ErrorKind::Invalid, report.to_string())
-    }
-}
-
-#[cfg(feature = "compiler")]
-impl From<coremill_compiler::Error> for Error {
-    fn from(error: coremill_compiler::Error) -> Error {
-        use coremill_compiler::Error as Cause;
-        let kind = match &error {
-            Cause::Archive(_) => ErrorKind::Format,
-            Cause::Refused(_) => ErrorKind::Unsupported,
-            Cause::Program(_) => ErrorKind::Argument,
-            Cause::Fault(_) => ErrorKind::Internal,
-        };
-        Error::from_source(kind, error)
     }
 }

@@ -23,6 +23,15 @@ pub enum ErrorKind {
     Run,
 }
 
+impl From<ErrorKind> for coremill_io::ErrorKind {
+    fn from(kind: ErrorKind) -> coremill_io::ErrorKind {
+        match kind {
+            ErrorKind::Input => coremill_io::ErrorKind::Input,
+            ErrorKind::Load | ErrorKind::Limit | ErrorKind::Run => coremill_io::ErrorKind::Run,
+        }
+    }
+}
+
 /// The failing operation: its type and the name of its first output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Operation {

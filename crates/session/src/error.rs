@@ -7,20 +7,10 @@ opaque_error! {
     pub struct Error(pub(crate) ErrorKind);
 }
 
-model_error!(pub(crate) Error);
+model_error!(pub(crate) Error from coremill_engine::Error);
 
 /// The result of this crate's functions.
 pub type Result<T = ()> = std::result::Result<T, Error>;
-
-impl From<coremill_engine::Error> for Error {
-    fn from(error: coremill_engine::Error) -> Error {
-        let kind = match error.kind() {
-            coremill_engine::ErrorKind::Input => ErrorKind::Input,
-            _ => ErrorKind::Run,
-        };
-        Error::from_source(kind, error)
-    }
-}
 
 impl From<coremill_coreml::Error> for Error {
     fn from(error: coremill_coreml::Error) -> Error {

@@ -28,7 +28,7 @@ pub enum ErrorKind {
 }
 
 /// Adds constructors to an [`opaque_error!`](crate::opaque_error) of [`ErrorKind`], and conversions from errors of other
-/// crates that have the same kinds.
+/// crates whose kinds are or become an [`ErrorKind`].
 ///
 /// ```
 /// use coremill_io::ErrorKind;
@@ -45,7 +45,7 @@ pub enum ErrorKind {
 /// ```
 #[macro_export]
 macro_rules! model_error {
-    ($visibility:vis $Error:ident $(from $($Source:ty),+)?) => {
+    ($visibility:vis $Error:ident $(from $($(#[$attribute:meta])* $Source:ty),+)?) => {
         impl $Error {
             /// An error of the kind `Argument`.
             $visibility fn new(message: impl Into<String>) -> $Error {
@@ -90,9 +90,10 @@ macro_rules! model_error {
         }
 
         $($(
+            $(#[$attribute])*
             impl From<$Source> for $Error {
                 fn from(error: $Source) -> $Error {
-                    $Error::from_source(error.kind(), error)
+                    $Error::from_source(error.kind().into(), error)
                 }
             }
         )+)?
