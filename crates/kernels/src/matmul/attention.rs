@@ -19,7 +19,7 @@ use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::math::lanes;
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
-use vectors::{HeadVectors, Vectors, all_fit, reach};
+use vectors::{HeadVectors, Vectors, fits};
 
 pub use vectors::{WordHeads, WordVectors};
 
@@ -102,14 +102,9 @@ pub fn attend<S: Vectors>(
     }
     assert!(isa.is_available(), "this machine has no {isa}");
     assert!(group > 0 && heads % group == 0, "groups divide the heads");
-    let fits = |length: usize, extents: &[usize], strides: &[usize], depth: usize| {
-        let needed = reach(extents, strides).and_then(|last| last.checked_add(depth));
-        extents.contains(&0) || needed.is_some_and(|needed| needed <= length)
-    };
     assert!(query.fits([batch, heads, queries], depth), "queries");
-    let [keys_fit, values_fit] = all_fit(&shape, &key, &value);
-    assert!(keys_fit, "keys");
-    assert!(values_fit, "values");
+    assert!(key.fits([batch, heads / group, keys], depth), "keys");
+    assert!(value.fits([batch, heads / group, keys], value_depth), "values");
     if let Some(mask) = mask {
         let extents = [batch, heads, queries, keys];
         assert!(fits(mask.elements.len(), &extents, &mask.strides, 1), "the mask");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::array::{Array, Elements, ElementsView};
+use crate::array::{Array, Elements, ElementsView, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::movement::StridedView;
@@ -13,11 +13,8 @@ pub(super) fn slice_by_index(call: &Call) -> Results {
 }
 
 pub(super) fn slice_update(call: &Call) -> Results {
-    let (x, update) = (call.tensor("x")?, call.tensor("update")?);
-    let seen = slice(call, x.shape)?;
-    if update.shape != seen.shape {
-        fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
-    }
+    let x = call.tensor("x")?;
+    let (update, seen) = update_and_slice(call, x.shape)?;
     let elements = match (x.elements, update.elements) {
         (ElementsView::Floats(x), ElementsView::Floats(update)) => {
             Elements::Floats(Arc::new(replaced(x, update, &seen)))
@@ -32,11 +29,7 @@ pub(super) fn slice_update(call: &Call) -> Results {
 
 /// Updates the slice of a state in place. The call has no `x` parameter.
 pub fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
-    let update = call.tensor("update")?;
-    let seen = slice(call, x.shape())?;
-    if update.shape != seen.shape {
-        fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
-    }
+    let (update, seen) = update_and_slice(call, x.shape())?;
     match (x.floats_mut(), update.elements) {
         (Some(floats), ElementsView::Floats(update)) => seen.write(update, floats),
         _ => fail!("`update` must hold floats, got `{}`", update.dtype),
@@ -51,13 +44,18 @@ pub fn each_update(
     shape: &[usize],
     write: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<()> {
-    let update = call.tensor("update")?;
-    let seen = slice(call, shape)?;
+    let (update, seen) = update_and_slice(call, shape)?;
+    seen.adjacent(update.floats()?, write);
+    Ok(())
+}
+
+/// The update of a tensor of this shape, and the slice that it replaces.
+fn update_and_slice<'c>(call: &Call<'c>, shape: &[usize]) -> Result<(View<'c>, StridedView)> {
+    let (update, seen) = (call.tensor("update")?, slice(call, shape)?);
     if update.shape != seen.shape {
         fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
     }
-    seen.adjacent(update.floats()?, write);
-    Ok(())
+    Ok((update, seen))
 }
 
 /// Replaces the elements of `x` that a view covers.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{AttentionShape, Heads};
+use super::Heads;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
@@ -52,7 +52,7 @@ impl WordVectors {
     /// Replaces adjacent vectors from an index on.
     ///
     /// # Panics
-    /// Panics if the elements are not those of whole vectors, or exceed the vectors.
+    /// Panics if the number of elements is no multiple of the depth, or exceeds the vectors.
     pub fn write(&mut self, isa: Isa, first: usize, elements: &[f32]) {
         let depth = self.depth.max(1);
         assert!(elements.len().is_multiple_of(depth), "vectors are whole");
@@ -180,7 +180,7 @@ unsafe fn load_words<V: Vector>(source: *const i16, count: usize) -> V {
 
 /// Keys or values of all heads.
 pub trait Vectors: Copy + Sync {
-    /// Those of one head.
+    /// Keys or values of one head.
     type Head: HeadVectors;
 
     /// Whether all vectors exist.
@@ -219,8 +219,14 @@ pub trait HeadVectors: Copy + Sync {
     );
 }
 
-/// Number of elements up to the end of the last vector. `None` if it overflows.
-pub(super) fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
+/// Whether `length` elements contain all vectors of `depth` elements at these strides.
+pub(super) fn fits(length: usize, extents: &[usize], strides: &[usize], depth: usize) -> bool {
+    let needed = last(extents, strides).and_then(|last| last.checked_add(depth));
+    extents.contains(&0) || needed.is_some_and(|needed| needed <= length)
+}
+
+/// Offset of the last vector. `None` if it overflows.
+fn last(extents: &[usize], strides: &[usize]) -> Option<usize> {
     extents.iter().zip(strides).try_fold(0usize, |sum, (&extent, &stride)| {
         sum.checked_add(stride.checked_mul(extent.saturating_sub(1))?)
     })
@@ -230,8 +236,7 @@ impl<'a> Vectors for Heads<'a> {
     type Head = FloatHead<'a>;
 
     fn fits(&self, extents: [usize; 3], depth: usize) -> bool {
-        let needed = reach(&extents, &self.strides).and_then(|last| last.checked_add(depth));
-        extents.contains(&0) || needed.is_some_and(|needed| needed <= self.elements.len())
+        fits(self.elements.len(), &extents, &self.strides, depth)
     }
 
     fn head(&self, set: usize, head: usize) -> FloatHead<'a> {
@@ -300,7 +305,7 @@ impl<'a> Vectors for WordHeads<'a> {
     type Head = WordHead<'a>;
 
     fn fits(&self, extents: [usize; 3], depth: usize) -> bool {
-        let last = reach(&extents, &self.strides).and_then(|last| last.checked_add(self.first));
+        let last = last(&extents, &self.strides).and_then(|last| last.checked_add(self.first));
         let exists = last.is_some_and(|last| last < self.vectors.count());
         extents.contains(&0) || (exists && depth == self.vectors.depth)
     }
@@ -356,11 +361,4 @@ impl HeadVectors for WordHead<'_> {
     ) {
         dispatch(isa, Widen { head: *self, vectors, elements, target, width });
     }
-}
-
-/// Whether all vectors of an attention exist.
-pub(super) fn all_fit<S: Vectors>(shape: &AttentionShape, key: &S, value: &S) -> [bool; 2] {
-    let AttentionShape { batch, heads, group, keys, depth, value_depth, .. } = *shape;
-    let extents = [batch, heads / group, keys];
-    [key.fits(extents, depth), value.fits(extents, value_depth)]
 }

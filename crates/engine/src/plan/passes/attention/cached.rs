@@ -28,11 +28,6 @@ pub(crate) fn lower(work: &mut Work<'_>) {
     let mut editor = Editor::new(work.graph, body);
     let states = word_states(work.source, work.graph, &editor);
     for index in 0..editor.len() {
-        let is_read = |node: &Node| matches!(node.kind, NodeKind::ReadState(state) if states.contains(&state));
-        if editor.node(index).is_some_and(is_read) {
-            // Its readers are replaced below, and read the states themselves.
-            continue;
-        }
         let Some(reads) = editor.node(index).and_then(|node| reads(&editor, node)) else {
             continue;
         };
