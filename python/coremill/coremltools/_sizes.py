@@ -97,14 +97,16 @@ def with_scaled_sizes(graph: Any) -> None:
         if node.kind() not in _CONVERSIONS:
             continue
         floor = _converted(node.input()).node()
-        product = _converted(floor.input()).node() if floor.kind() == "aten::floor" else floor
+        if floor.kind() != "aten::floor":
+            continue
+        product = _converted(floor.input()).node()
         if product.kind() != "aten::mul":
             continue
         operands = [_converted(value) for value in product.inputs()]
         factors = [_factor(value) for value in operands]
         sizes = [value.node().input() if value.node().kind() == "prim::NumToTensor" else None for value in operands]
         size, factor = (sizes[0], factors[1]) if sizes[0] is not None else (sizes[1], factors[0])
-        if floor.kind() != "aten::floor" or size is None or factor is None or not _is_integer(size):
+        if size is None or factor is None or not _is_integer(size):
             continue
         with graph.insert_point_guard(node):
             call = graph.create(_SCALED, [size, graph.insertConstant(factor)], 1)

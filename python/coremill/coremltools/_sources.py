@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .._writes import is_written
 from ._masks import with_constant_indices
 from ._quantized import QuantizationError, without_quantized_tensors
 from ._quantized_layers import with_integers
@@ -110,7 +111,7 @@ def with_local_writes(program: Any, states: set) -> None:
     graph = program.graph_module.graph
     first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
-        if node.op != "placeholder" or node.name not in names or not _is_written(node):
+        if node.op != "placeholder" or node.name not in names or not is_written(node):
             continue
         users = list(node.users)
         with graph.inserting_before(first):
@@ -135,26 +136,6 @@ def with_read_states(program: Any, states: set) -> None:
         output.args = ((nodes[name], *output.args[0]),)
         signature.output_specs.insert(0, OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(name), target))
     program.graph_module.recompile()
-
-
-def _is_written(node: Any) -> bool:
-    """Whether a call writes to a value or to a view of it."""
-    for user in node.users:
-        schema = getattr(user.target, "_schema", None)
-        if schema is None:
-            continue
-        known = {argument.name: value for argument, value in zip(schema.arguments, user.args)}
-        trains = known.get("training", known.get("use_input_stats", False)) is True
-        for argument, value in zip(schema.arguments, user.args):
-            if value is not node:
-                continue
-            # The schemas of normalizations do not say that they update these.
-            if trains and argument.name in ("running_mean", "running_var"):
-                return True
-            alias = argument.alias_info
-            if alias is not None and (alias.is_write or _is_written(user)):
-                return True
-    return False
 
 
 def _user_inputs(program: Any) -> list:

@@ -11,7 +11,6 @@ defaults are lowered directly. The result computes the same as that of ExecuTorc
 
 import logging
 import os
-from operator import getitem
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -21,6 +20,7 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.fx import GraphModule, Node
 
 from .. import _native
+from .._writes import is_written
 from .compiler.coreml_preprocess import check_shapes, pairs, warn_of_version
 from .enums import target
 from .logging import get_coreml_log_level
@@ -277,35 +277,15 @@ def _check(name: str, program: ExportedProgram, is_whole: bool) -> None:
         if not getattr(bounds.upper, "is_Integer", False):
             raise Unsuitable(f"the size `{symbol}` of `{name}` has no upper bound")
     inputs = set(signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in inputs and is_written(node):
+            raise Unsuitable(f"`{name}` writes to its input `{node.name}`, which ExecuTorch returns as well")
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
-            if node.op == "call_function" and (written := _written(node)) is not None and written.name in inputs:
-                raise Unsuitable(f"`{name}` writes to its input `{written.name}`, which ExecuTorch returns as well")
             if node.op == "call_function" and _is_random(node):
                 raise Unsuitable(f"`{name}` calls {node.target}, which is random")
             if node.op == "call_function" and not is_whole and is_unwanted(node):
                 raise Unsuitable(f"`{name}` calls {node.target} without a dimension")
-
-
-def _written(node: Node) -> Optional[Node]:
-    """The input of the graph to which a call writes, directly or through views."""
-    schema = getattr(node.target, "_schema", None)
-    source = _aliased(node) if schema is not None and schema.is_mutable else None
-    while source is not None and source.op == "call_function":
-        source = _aliased(source)
-    return source
-
-
-def _aliased(node: Node) -> Optional[Node]:
-    """The argument that a call writes to or returns a view of."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:  # An element of several results.
-        return node.args[0] if node.target is getitem else None
-    for at, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None:
-            found = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name)
-            return found if isinstance(found, Node) else None
-    return None
 
 
 def _is_random(node: Node) -> bool:
