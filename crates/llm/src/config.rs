@@ -168,8 +168,8 @@ struct Settings {
     mixers: MixerSettings,
 }
 
-/// The value of a file's key, refused if it is of another kind.
-fn invalid(key: &str) -> Error {
+/// Error: the value of a key is missing or of another kind.
+pub(crate) fn invalid(key: &str) -> Error {
     Error::of_kind(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
 }
 

@@ -7,6 +7,7 @@ use coremill_graph::nn::Activation;
 use coremill_graph::{MetadataValue, Params};
 use serde_json::Value;
 
+use crate::config::invalid;
 use crate::encoders::EncoderFamily;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::source::read_json;
@@ -83,10 +84,6 @@ pub struct EncoderConfig {
     pub pooling: Pooling,
     /// The vector has length 1.
     pub normalized: bool,
-}
-
-fn invalid(key: &str) -> Error {
-    Error::of_kind(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
 }
 
 /// An activation by its name in configurations.

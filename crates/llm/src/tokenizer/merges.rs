@@ -17,7 +17,7 @@ pub(super) const MERGES: &str = "merges.txt";
 
 /// Steps of a class of transformers.
 struct Class {
-    names: &'static [&'static str],
+    name: &'static str,
     /// Types of models in `config.json` whose tokenizers have this class if `tokenizer_config.json` names none.
     models: &'static [&'static str],
     /// Usual special tokens, by their keys in `tokenizer_config.json`.
@@ -37,15 +37,15 @@ const END: &str = "<|endoftext|>";
 const GPT2_SPECIAL: &[(&str, &str)] = &[("bos_token", END), ("eos_token", END), ("unk_token", END)];
 
 const CLASSES: &[Class] = &[
-    Class { names: &["GPT2Tokenizer"], models: &["gpt2"], special: GPT2_SPECIAL, kind: Kind::Gpt2 },
+    Class { name: "GPT2Tokenizer", models: &["gpt2"], special: GPT2_SPECIAL, kind: Kind::Gpt2 },
     Class {
-        names: &["Qwen2Tokenizer"],
+        name: "Qwen2Tokenizer",
         models: &["qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"],
         special: &[("eos_token", END), ("unk_token", END), ("pad_token", END)],
         kind: Kind::Qwen2,
     },
     Class {
-        names: &["RobertaTokenizer"],
+        name: "RobertaTokenizer",
         models: &["roberta"],
         special: &[
             ("bos_token", "<s>"),
@@ -59,7 +59,7 @@ const CLASSES: &[Class] = &[
         kind: Kind::Roberta,
     },
     Class {
-        names: &["WhisperTokenizer"],
+        name: "WhisperTokenizer",
         models: &["whisper"],
         special: GPT2_SPECIAL,
         kind: Kind::Whisper,
@@ -105,21 +105,20 @@ fn class_of(config: &Value, model: &Value) -> Result<&'static Class> {
     let name = config["tokenizer_class"].as_str().map(|name| name.trim_end_matches("Fast"));
     let kind = model["model_type"].as_str();
     let found = CLASSES.iter().find(|class| match (name, kind) {
-        (Some(name), _) => class.names.contains(&name),
+        (Some(name), _) => class.name == name,
         (None, Some(kind)) => class.models.contains(&kind),
         (None, None) => false,
     });
     if let Some(class) = found {
         return Ok(class);
     }
-    let known: Vec<String> =
-        CLASSES.iter().flat_map(|class| class.names).map(|name| format!("`{name}`")).collect();
+    let known: Vec<String> = CLASSES.iter().map(|class| format!("`{}`", class.name)).collect();
     let message = match name {
         Some(name) => format!(
             "the class `{name}` of a tokenizer in `{VOCABULARY}` and `{MERGES}` is not supported"
         ),
         None => format!(
-            "no `tokenizer_class` in `tokenizer_config.json` says how `{VOCABULARY}` and `{MERGES}` are used"
+            "`{VOCABULARY}` and `{MERGES}` have no `tokenizer_class` in `tokenizer_config.json`"
         ),
     };
     let hint =
@@ -259,9 +258,11 @@ impl AddedTokens<'_> {
             known["special"] = json!(special || known["special"] == true);
             return;
         }
-        let used = self.ids.values().chain(self.list.iter().map(|added| &added["id"]));
-        let next = used.filter_map(Value::as_u64).max().map_or(0, |most| most.saturating_add(1));
-        let id = id.or_else(|| self.id(content)).unwrap_or(next);
+        let next = || {
+            let used = self.ids.values().chain(self.list.iter().map(|added| &added["id"]));
+            used.filter_map(Value::as_u64).max().map_or(0, |most| most.saturating_add(1))
+        };
+        let id = id.or_else(|| self.id(content)).unwrap_or_else(next);
         let flag = |key: &str| token[key].as_bool().unwrap_or(false);
         self.list.push(json!({
             "id": id,
