@@ -379,7 +379,7 @@ impl Session {
         self.put_state(name, array.into())
     }
 
-    /// Sets the value of a state in any form, for instance that of another session.
+    /// Sets a state to a value in any form, for example one taken from another session.
     pub fn put_state(&mut self, name: &str, value: StateValue) -> Result<()> {
         let Some(at) = self.states().iter().position(|state| state.name == name) else {
             let states = self.states().iter().map(|state| &state.name);

@@ -21,7 +21,7 @@ enum Form {
     /// Zeros, without memory.
     Zeros,
     Array(Array),
-    /// A cache of which the plan reads and writes whole vectors, those of the last axis. It takes half the memory.
+    /// A cache that the plan reads and writes by whole vectors along the last axis. It takes half the memory.
     Words(WordVectors),
 }
 
