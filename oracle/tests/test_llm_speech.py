@@ -225,6 +225,7 @@ def test_converted_models_transcribe(folder, model, tmp_path, coremill, coremill
         ("--layout", "coremill"): "`--layout` is for models that generate text",
         ("--chunks", "2"): "`--chunks` is for models that generate text",
         ("--prefill", "8"): "`--prefill` is for models that generate text",
+        ("--long-prefill", "8"): "`--long-prefill` is for models that generate text",
         ("--context", "41"): "`context` must be from 5 to 40 with this model, got 41",
     }.items():
         assert message in coremill_fails("llm", folder, "-o", tmp_path / "other", *options)

@@ -341,6 +341,7 @@ def convert(
     *,
     context: int | None = None,
     prefill: int = 64,
+    long_prefill: int = 256,
     weights: str = "exact",
     layout: str | None = None,
     padded: bool = False,
@@ -359,6 +360,8 @@ def convert(
         context: positions of the cache; the model's longest sequence, at most 2048, if left out. For an embedding model the most
             tokens of a text; the model's longest text if left out. For a speech model the most tokens of a window of audio.
         prefill: tokens that the model reads in one call.
+        long_prefill: tokens that the function `long_prefill` of the layout `coremill` reads in one call; 1 leaves it out, and a context of
+            less than two calls, too.
         weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8`, `int4`, or `lut4` and
             `lut6` with tables.
         layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
@@ -377,6 +380,7 @@ def convert(
     options = {
         "context": context,
         "prefill": prefill,
+        "long_prefill": long_prefill,
         "weights": weights,
         "layout": layout,
         "padded": padded,

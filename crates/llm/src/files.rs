@@ -62,13 +62,18 @@ impl LanguageModel {
 /// Files of [`LanguageModel::companions`], as names and contents.
 pub type Companions = Vec<(&'static str, String)>;
 
-/// The files next to a model. If its tokenizer is not supported, there are none, but a warning.
+/// The files next to a model, and a warning if there is no tokenizer among them. There are none if the tokenizer is not supported.
 pub fn supported_companions(files: Result<Companions>) -> Result<(Companions, Option<String>)> {
     match files {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             Ok((Vec::new(), Some(format!("the tokenizer is left out: {error}"))))
         }
-        files => Ok((files?, None)),
+        files => {
+            let files = files?;
+            let has_tokenizer = files.iter().any(|(name, _)| *name == COMPANIONS[0]);
+            let warning = "no tokenizer was found: to run the model on text, put a `tokenizer.json` next to it";
+            Ok((files, (!has_tokenizer).then(|| warning.to_owned())))
+        }
     }
 }
 

@@ -101,7 +101,7 @@ pub struct Generation {
 }
 
 impl Generator {
-    /// Takes a model with the functions `decode` and, for blocks of tokens, `prefill`, or an ExecuTorch program with the
+    /// Takes a model with the functions `decode` and, for blocks of tokens, `prefill` and `long_prefill`, or an ExecuTorch program with the
     /// methods of [`Layout`](crate::Layout).
     pub fn new(executable: Executable) -> Result<Generator> {
         Ok(Generator { reader: readers::open(executable)?, tokens: Vec::new() })

@@ -1,7 +1,7 @@
 //! Language models on any operating system: from files that people have to Core ML, and text on this machine.
 //!
 //! [`LanguageModel`] reads a GGUF file or a folder that transformers wrote. It becomes a Core ML model with a cache as state
-//! and two functions that share weights and states: `prefill` for blocks of tokens and `decode` for one.
+//! and functions that share weights and states: `prefill` and `long_prefill` for blocks of tokens, and `decode` for one.
 //! [`Generator`] runs the model on token ids; [`Tokenizer`] and [`ChatTemplate`] convert texts and messages to them.
 //!
 //! ```no_run
@@ -80,7 +80,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use files::{Companions, check_companions, supported_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
 pub use kind::ModelKind;
-pub use model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};
+pub use model::{BuildOptions, DECODE, LONG_PREFILL, LanguageModel, Layout, PREFILL, SavedModel};
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;
 pub use score::{Comparison, Score, score};

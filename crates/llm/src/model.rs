@@ -24,6 +24,8 @@ use crate::weights::{
 pub const DECODE: &str = "decode";
 /// Name of the function that reads a block of tokens.
 pub const PREFILL: &str = "prefill";
+/// Name of the function that reads a larger block of tokens.
+pub const LONG_PREFILL: &str = "long_prefill";
 /// Name of the only function of a model.
 pub(crate) const MAIN: &str = "main";
 
@@ -40,7 +42,7 @@ pub struct LanguageModel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
-    /// The functions [`DECODE`] and [`PREFILL`].
+    /// The functions [`DECODE`], [`PREFILL`] and [`LONG_PREFILL`].
     #[default]
     Coremill,
     /// The method `forward` of ExecuTorch's `TextLLMRunner`. It takes from one to [`BuildOptions::prefill`] tokens.
@@ -106,6 +108,9 @@ pub struct BuildOptions {
     pub context: usize,
     /// Tokens that `prefill` reads in a call; 1 leaves the function out.
     pub prefill: usize,
+    /// Tokens that `long_prefill` reads in a call, in [`Layout::Coremill`]. The function is left out if `prefill` reads as many or is
+    /// left out, if the context is shorter than two calls, and with `all_logits`.
+    pub long_prefill: usize,
     /// Storage of weights.
     pub weights: Weights,
     /// Precision of the computation.
@@ -123,6 +128,7 @@ impl Default for BuildOptions {
         BuildOptions {
             context: 2048,
             prefill: 64,
+            long_prefill: 256,
             weights: Weights::Exact,
             precision: Precision::Fp16,
             all_logits: false,
@@ -143,6 +149,19 @@ impl BuildOptions {
     pub fn prefill(mut self, tokens: usize) -> Self {
         self.prefill = tokens;
         self
+    }
+
+    /// Sets the number of tokens that `long_prefill` reads in a call.
+    pub fn long_prefill(mut self, tokens: usize) -> Self {
+        self.long_prefill = tokens;
+        self
+    }
+
+    /// Tokens that `long_prefill` reads in a call, if there is that function.
+    pub fn long_block(&self) -> Option<usize> {
+        let BuildOptions { context, prefill, long_prefill, all_logits, layout, .. } = *self;
+        let pays_off = prefill > 1 && long_prefill > prefill && long_prefill <= context / 2;
+        (layout == Layout::Coremill && pays_off && !all_logits).then_some(long_prefill)
     }
 
     /// Sets the storage of weights.
@@ -297,8 +316,10 @@ impl LanguageModel {
         };
         let functions = match layout {
             Layout::Coremill => {
-                let prefill = FunctionOptions { name: PREFILL, tokens: prefill, ..block };
-                vec![block, prefill]
+                let function = |name, tokens| FunctionOptions { name, tokens, ..block };
+                let short = (prefill > 1).then(|| function(PREFILL, prefill));
+                let long = options.long_block().map(|tokens| function(LONG_PREFILL, tokens));
+                [Some(block), short, long].into_iter().flatten().collect()
             }
             Layout::ExecuTorch => {
                 let interface = if prefill > 1 { Interface::Range } else { Interface::Block };
@@ -329,9 +350,7 @@ impl LanguageModel {
                 vec![decode, FunctionOptions { name: PREFILL, tokens: prefill, ..decode }]
             }
         };
-        let is_single = layout == Layout::Coremill && prefill == 1;
-        let functions = functions.iter().take(if is_single { 1 } else { 2 });
-        Ok(functions.map(|options| decoder::build(self.config(), options)).collect())
+        Ok(functions.iter().map(|options| decoder::build(self.config(), options)).collect())
     }
 
     /// Refuses contexts and blocks that the model cannot have.

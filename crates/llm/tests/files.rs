@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use coremill_graph::{Device, Precision};
 use coremill_llm::{
     BuildOptions, Bundle, ErrorKind, FinishReason, GenerateOptions, Generator, LanguageModel,
-    Message, Weights, check_companions, write_companions,
+    Layout, Message, Weights, check_companions, supported_companions, write_companions,
 };
 use serde_json::json;
 
@@ -44,6 +44,59 @@ fn blocks_and_single_tokens_give_the_same_logits() {
     let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(most < 1e-5, "{most}");
     assert!(found.iter().any(|logit| (logit - found[0]).abs() > 1e-2), "{found:?}");
+}
+
+#[test]
+fn prompts_are_read_in_blocks_of_two_sizes() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let options = BuildOptions::default().context(32).prefill(4).long_prefill(8);
+    let options = options.precision(Precision::Fp32);
+    let mut executable = model.compile(Device::Host, 1, &options).expect("compiles");
+    let mut names = executable.functions().expect("functions");
+    names.sort();
+    assert_eq!(names, ["decode", "long_prefill", "prefill"]);
+    let mut blocks = Generator::new(executable).expect("loads");
+    let single = model.compile(Device::Host, 1, &options.prefill(1)).expect("compiles");
+    let mut singles = Generator::new(single).expect("loads");
+    let ids: Vec<u32> = (0..31).map(|at| (at * 7 + 3) % 32).collect();
+    for count in [1, 3, 5, 6, 7, 8, 11, 15, 22, 26, 31] {
+        let [found, expected] = [&mut blocks, &mut singles].map(|generator| {
+            generator.reset();
+            generator.read(&ids[..count]).expect("runs")
+        });
+        let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-5, "{count} tokens: {most}");
+    }
+}
+
+#[test]
+fn long_blocks_need_a_longer_context() {
+    let usual = BuildOptions::default();
+    assert_eq!(usual.long_block(), Some(256));
+    assert_eq!(usual.clone().context(512).long_block(), Some(256));
+    for options in [
+        usual.clone().context(511),
+        usual.clone().prefill(1),
+        usual.clone().prefill(256),
+        usual.clone().long_prefill(1),
+        usual.clone().layout(Layout::ExecuTorch),
+        usual.all_logits(),
+    ] {
+        assert_eq!(options.long_block(), None, "{options:?}");
+    }
+}
+
+#[test]
+fn folders_without_a_tokenizer_have_a_warning() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let folder = changed(scratch.path(), "config.json", |text| text);
+    let warning = || {
+        let model = LanguageModel::open(&folder).expect("opens");
+        supported_companions(model.companions()).expect("files").1
+    };
+    assert_eq!(warning(), None);
+    fs::remove_file(folder.join("tokenizer.json")).expect("removed");
+    assert!(warning().expect("a warning").contains("no tokenizer was found"));
 }
 
 #[test]

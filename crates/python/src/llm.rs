@@ -28,6 +28,7 @@ const USUAL_CONTEXT: usize = 2048;
 struct ConvertOptions {
     context: Option<usize>,
     prefill: usize,
+    long_prefill: usize,
     weights: String,
     layout: Option<String>,
     padded: bool,
@@ -66,7 +67,8 @@ pub(crate) fn llm_convert(
         let most = model.config().max_context.min(USUAL_CONTEXT);
         let context = options.context.unwrap_or(most);
         let prefill = options.prefill.min(context);
-        let build = BuildOptions::default().context(context).prefill(prefill).weights(weights);
+        let build = BuildOptions::default().context(context).prefill(prefill);
+        let build = build.long_prefill(options.long_prefill).weights(weights);
         let (companions, warning) = supported_companions(model.companions())?;
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;

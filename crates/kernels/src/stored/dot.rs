@@ -368,12 +368,12 @@ fn shifted<V: Vector>(sums: &[f32], shifts: &[f32], row: usize) -> f32 {
     total.sum()
 }
 
-/// Prefetches weights at a fixed distance, each cache line once. It is called before each step of `step`
-/// elements.
+/// Prefetches weights of few bits at a fixed distance, each cache line once. It is called before each step of `step` elements. The
+/// processor itself prefetches streams of more bytes in time; requests for them only take up its queues.
 #[inline(always)]
 fn ask<D: Decoder>(decoder: D, starts: &[RowStart], at: usize, step: usize) {
     let bits = decoder.bits();
-    if at * bits % (8 * CACHE_LINE) < step * bits {
+    if bits < 8 && at * bits % (8 * CACHE_LINE) < step * bits {
         for start in starts {
             prefetch(start.pointer.wrapping_add(at * bits / 8 + DISTANCE));
         }

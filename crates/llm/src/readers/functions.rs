@@ -3,18 +3,24 @@ use coremill_graph::{Executable, Input};
 use super::{Reader, floats, pays_off, shape_of};
 use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Result, fail};
-use crate::model::{DECODE, PREFILL};
+use crate::model::{DECODE, LONG_PREFILL, PREFILL};
 use crate::states::CACHE;
 
-/// The functions `decode` and `prefill` of a Core ML model.
+/// A function that reads a fixed number of tokens.
+struct Block {
+    function: &'static str,
+    tokens: usize,
+    /// It takes the index of the last valid token.
+    takes_last: bool,
+}
+
+/// The functions `decode`, `prefill` and `long_prefill` of a Core ML model.
 pub(super) struct Functions {
     executable: Executable,
     context: usize,
     vocabulary: usize,
-    /// Tokens that `prefill` reads in a call.
-    block: Option<usize>,
-    /// `prefill` takes the index of the last valid token.
-    takes_last: bool,
+    /// Functions that read more than one token, the one with most tokens first.
+    blocks: Vec<Block>,
     /// Functions return the logits of all tokens.
     returns_all: bool,
     /// There are states of recurrent layers.
@@ -25,10 +31,18 @@ pub(super) struct Functions {
 impl Functions {
     pub(super) fn new(mut executable: Executable) -> Result<Functions> {
         let functions = executable.functions()?;
-        let block = match functions.iter().any(|name| name == PREFILL) {
-            true => shape_of(&executable.inputs(PREFILL)?, TOKENS).get(1).copied(),
-            false => None,
-        };
+        let mut blocks = Vec::new();
+        for function in [PREFILL, LONG_PREFILL] {
+            if !functions.iter().any(|name| name == function) {
+                continue;
+            }
+            let inputs = executable.inputs(function)?;
+            if let Some(&tokens) = shape_of(&inputs, TOKENS).get(1) {
+                let takes_last = inputs.iter().any(|input| input.name == LAST);
+                blocks.push(Block { function, tokens, takes_last });
+            }
+        }
+        blocks.sort_by_key(|block| std::cmp::Reverse(block.tokens));
         let logits = shape_of(&executable.outputs(DECODE)?, LOGITS);
         let states = executable.states(DECODE)?;
         let Some(&vocabulary) = logits.last().filter(|_| !states.is_empty()) else {
@@ -46,22 +60,20 @@ impl Functions {
                 None => fail!(Unsupported, "the cache must have 4 axes, got shape {shape:?}"),
             },
         };
-        let takes_last = match block {
-            Some(_) => executable.inputs(PREFILL)?.iter().any(|input| input.name == LAST),
-            None => false,
-        };
         let accumulates = states.iter().any(|state| !is_cache(&state.name));
         let (returns_all, logits) = (logits.len() == 3, Vec::new());
-        Ok(Functions {
-            executable,
-            context,
-            vocabulary,
-            block,
-            takes_last,
-            returns_all,
-            accumulates,
-            logits,
-        })
+        Ok(Functions { executable, context, vocabulary, blocks, returns_all, accumulates, logits })
+    }
+
+    /// The function for the next call, unless tokens are read one by one: the largest block that the tokens fill to three
+    /// quarters, or else the smallest one.
+    fn block(&self, left: usize, position: usize) -> Option<&Block> {
+        let fills = |block: &&Block| {
+            left * 4 >= block.tokens * 3 && position + block.tokens <= self.context
+        };
+        let smallest = self.blocks.last();
+        let smallest = smallest.filter(|it| pays_off(it.tokens, left, position, self.context));
+        self.blocks.iter().find(fills).or(smallest)
     }
 }
 
@@ -87,21 +99,21 @@ impl Reader for Functions {
     }
 
     fn count(&self, left: usize, position: usize) -> usize {
-        let fits = |&block: &usize| pays_off(block, left, position, self.context);
-        self.block.filter(fits).map_or(1, |block| block.min(left))
+        self.block(left, position).map_or(1, |block| block.tokens.min(left))
     }
 
     fn read(&mut self, ids: &[u32], position: usize) -> Result<&[f32]> {
-        let fits = |&block: &usize| pays_off(block, ids.len(), position, self.context);
-        let block = self.block.filter(fits).unwrap_or(1);
+        let (function, count, takes_last) = match self.block(ids.len(), position) {
+            Some(block) => (block.function, block.tokens, block.takes_last),
+            None => (DECODE, 1, false),
+        };
         let mut tokens: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-        tokens.resize(block, 0);
+        tokens.resize(count, 0);
         let (position, last) = ([position as i32], [ids.len() as i32 - 1]);
         let mut inputs: Vec<(&str, &dyn Input)> = vec![(TOKENS, &tokens), (POSITION, &position)];
-        if block > 1 && self.takes_last {
+        if takes_last {
             inputs.push((LAST, &last));
         }
-        let function = if block > 1 { PREFILL } else { DECODE };
         let outputs = self.executable.run_function(function, &inputs)?;
         self.logits.clear();
         self.logits.extend_from_slice(floats(&outputs, LOGITS)?);

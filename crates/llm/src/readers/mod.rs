@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `anemll` | bundles of ANEMLL |
 //! | `chunks` | models of some layers each, for the Neural Engine |
-//! | `functions` | the functions `decode` and `prefill` of Core ML models |
+//! | `functions` | the functions `decode`, `prefill` and `long_prefill` of Core ML models |
 //! | `text_runner` | programs for ExecuTorch's `TextLLMRunner` |
 //! | `swift_transformers` | models for swift-transformers, which take their position from the length of a mask |
 //! | `static_runner` | programs for ExecuTorch's static runners, whose caller keeps the cache |

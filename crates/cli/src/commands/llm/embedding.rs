@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coremill::llm::{Destination, EmbeddingModel, EmbeddingOptions, Length};
+use coremill::llm::{BuildOptions, Destination, EmbeddingModel, EmbeddingOptions, Length};
 use coremill::quantity;
 use serde::Serialize;
 
@@ -37,6 +37,8 @@ pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
     let refused = [
         (args.layout.is_some(), "--layout"),
         (args.chunks.0.is_some(), "--chunks"),
+        (args.prefill != BuildOptions::default().prefill, "--prefill"),
+        (args.long_prefill.is_some(), "--long-prefill"),
         (args.verify.is_asked(), "--verify"),
     ];
     refuse_options(&refused, "this is an embedding model")?;

@@ -19,8 +19,8 @@ use crate::progress::Progress;
 /// Convert a language model to Core ML
 ///
 /// The model is a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. The result has a cache
-/// of keys and values as states, and the functions `prefill` and `decode`, which share weights and states. A `.pte` is for
-/// ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it. Embedding models, BERT and its
+/// of keys and values as states, and the functions `decode`, `prefill` and `long_prefill`, which share weights and
+/// states. A `.pte` is for ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it. Embedding models, BERT and its
 /// relatives, have one function from tokens to a vector; `coremill embed` runs them. Whisper becomes an encoder and a decoder;
 /// `coremill transcribe` runs them.
 #[derive(clap::Args)]
@@ -39,8 +39,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Tokens that `prefill` reads in a call; 1 leaves the function out
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_PREFILL)]
+    #[arg(long, value_name = "N", default_value_t = BuildOptions::default().prefill)]
     prefill: usize,
+    /// Tokens that `long_prefill` reads in a call; 1 leaves the function out [default: 256, if the context has at least 512]
+    #[arg(long, value_name = "N")]
+    long_prefill: Option<usize>,
     /// The device that the model is for
     #[arg(long, value_enum, default_value_t = ProfileArg::Cpu)]
     profile: ProfileArg,
@@ -119,7 +122,7 @@ fn chunk_count(text: &str) -> Result<ChunkCount, String> {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum LayoutArg {
-    /// `prefill` and `decode` with the cache as states
+    /// `decode`, `prefill` and `long_prefill` with the cache as states
     Coremill,
     /// `forward` for ExecuTorch's `TextLLMRunner`
     Executorch,
@@ -157,6 +160,8 @@ struct Plan {
     vocabulary: usize,
     context: usize,
     prefill: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    long_prefill: Option<usize>,
     cache_bytes: u64,
     storage: Vec<Storage>,
     losses: Vec<Loss>,
@@ -216,9 +221,6 @@ fn told_files(warnings: &[String], files: &[String], dry_run: bool) -> String {
     files.iter().map(|file| format!("{done} {file}\n")).collect()
 }
 
-/// Tokens that `prefill` reads in a call if the option is absent.
-const DEFAULT_PREFILL: usize = 64;
-
 /// Maximum context if the option is absent.
 pub(super) const USUAL_CONTEXT: usize = 2048;
 
@@ -258,7 +260,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let destination = Destination::of(output, layout).map_err(|error| failure(&error))?;
     let config = model.config();
     let context = args.context.unwrap_or(config.max_context.min(USUAL_CONTEXT));
+    if args.long_prefill.is_some() && destination.layout != Layout::Coremill {
+        let failure = Failure::user("`--long-prefill` is for the layout `coremill`");
+        return Err(failure.hint(Some("other layouts have one function that reads blocks")));
+    }
     let mut options = BuildOptions::default();
+    options.long_prefill = args.long_prefill.unwrap_or(options.long_prefill);
     options.chunks = args.chunks.0;
     let options = options
         .context(context)
@@ -291,6 +298,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         vocabulary: config.vocabulary,
         context,
         prefill: options.prefill,
+        long_prefill: options.long_block(),
         cache_bytes: model.cache_bytes(context),
         storage: model.storage().into_iter().map(storage_of).collect(),
         losses: losses.into_iter().map(loss_of).collect(),
@@ -347,7 +355,9 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
         text += &verify::worst(&plan.losses);
     }
     let cache = quantity::bytes(plan.cache_bytes);
-    text += &format!("cache: {context} positions, {cache}; prefill of {} tokens\n", plan.prefill);
+    let long = plan.long_prefill.map(|tokens| format!(" and {tokens}")).unwrap_or_default();
+    let prefill = format!("prefill of {}{long} tokens", plan.prefill);
+    text += &format!("cache: {context} positions, {cache}; {prefill}\n");
     text += &told_files(&plan.warnings, &plan.files, args.dry_run);
     if let Some(verified) = &plan.verified {
         text += &verified.render();

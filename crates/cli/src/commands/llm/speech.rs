@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use coremill::llm::{SpeechModel, SpeechOptions};
+use coremill::llm::{BuildOptions, SpeechModel, SpeechOptions};
 use coremill::quantity;
 use serde::Serialize;
 
 use super::{
-    Args, DEFAULT_PREFILL, Loss, ProfileArg, Storage, loss_of, refuse_options, storage_of,
-    told_files, without_unsupported,
+    Args, Loss, ProfileArg, Storage, loss_of, refuse_options, storage_of, told_files,
+    without_unsupported,
 };
 use crate::commands::failure;
 use crate::output::{self, Failure};
@@ -38,7 +38,8 @@ pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
     let refused = [
         (args.layout.is_some(), "--layout"),
         (args.chunks.0.is_some(), "--chunks"),
-        (args.prefill != DEFAULT_PREFILL, "--prefill"),
+        (args.prefill != BuildOptions::default().prefill, "--prefill"),
+        (args.long_prefill.is_some(), "--long-prefill"),
         (args.verify.is_asked(), "--verify"),
     ];
     refuse_options(&refused, "this is a speech model")?;
