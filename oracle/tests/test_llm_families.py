@@ -17,12 +17,25 @@ LAYER_NORM = {"layer_norm_eps": 1e-5, "head_dim": 16}
 MAMBA = {"state_size": 8, "layer_norm_epsilon": 1e-5, "expand": 2, "intermediate_size": 128}
 MAMBA2 = MAMBA | {"num_heads": 8, "head_dim": 16}
 
+DELTA = EXPERTS | {
+    "num_experts": 5,
+    "shared_expert_intermediate_size": 40,
+    "head_dim": 32,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "num_hidden_layers": 3,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "partial_rotary_factor": 0.25,
+}
+
 # The settings of a family beside the common ones.
 FAMILIES = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False},
     "qwen2_moe": EXPERTS | {"num_experts": 9, "shared_expert_intermediate_size": 40, "norm_topk_prob": False},
     "qwen2_moe_mixed": EXPERTS | {"num_experts": 4, "mlp_only_layers": [0], "norm_topk_prob": True},
     "qwen3_moe": EXPERTS | {"num_experts": 5, "norm_topk_prob": True, "head_dim": 24},
+    "qwen3_next": DELTA | {"linear_num_key_heads": 2, "linear_num_value_heads": 4},
+    "qwen3_next_mixed": DELTA | {"mlp_only_layers": [0], "linear_num_key_heads": 3, "linear_num_value_heads": 3},
     "olmoe": EXPERTS | {"num_experts": 4, "norm_topk_prob": False},
     "gpt2": GPT2,
     "cohere": LAYER_NORM | {"logit_scale": 0.3},
@@ -41,6 +54,10 @@ ARCHITECTURES = {
     "mixtral": ("llama", {"expert_count": 4, "expert_used_count": 2}),
     "qwen2_moe": ("qwen2moe", {"expert_count": 9, "expert_used_count": 2}),
     "qwen3_moe": ("qwen3moe", {"expert_count": 5, "expert_used_count": 2}),
+    "qwen3_next": (
+        "qwen3next",
+        {"expert_count": 5, "expert_used_count": 2, "ssm.group_count": 2, "rope.dimension_count": 8},
+    ),
     "olmoe": ("olmoe", {"expert_count": 4, "expert_used_count": 2}),
     "gpt2": ("gpt2", {}),
     "cohere": ("command-r", {"logit_scale": 0.3}),
@@ -106,6 +123,8 @@ def gguf_tensors(name, config, tensors):
             stem, ending = tensor.replace("dt_bias", "dt_proj"), ".bias"
         if tensor.endswith("mixer.norm.weight"):
             array = array.reshape(config.n_groups, -1)
+        if name == "qwen3_next" and "norm" in tensor and "linear_attn" not in tensor:
+            array = array + 1
         yield stem, ending, numpy.ascontiguousarray(array)
 
 
@@ -148,7 +167,7 @@ def write_gguf(path, name, config, tensors):
 
 
 # Blocks of more tokens are read by loops in recurrent layers, and by all experts.
-BLOCKS = {"mamba": 10, "mamba2": 10, "qwen2_moe": 4}
+BLOCKS = {"mamba": 10, "mamba2": 10, "qwen2_moe": 4, "qwen3_next": 10}
 
 
 def test_families_have_the_logits_of_transformers(tmp_path):

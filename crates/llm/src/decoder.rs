@@ -509,14 +509,25 @@ impl<'g> Decoder<'_, 'g> {
         let (length, head) = (self.length(), config.head);
         let (all, kv) = (config.heads * head, config.kv_heads * head);
         let bias = config.qkv_bias;
+        let gated = config.family.gated_heads;
+        let queries = if gated { 2 * all } else { all };
         let [query, key, value] = match config.family.fused_qkv {
             true => {
                 let x = self.linear(&name("qkv_proj"), all + 2 * kv, bias, x);
                 let (first, second) = (count(all), count(all + kv));
                 [x.narrow(-1, ..first), x.narrow(-1, first..second), x.narrow(-1, second..)]
             }
-            false => [("q_proj", all), ("k_proj", kv), ("v_proj", kv)]
+            false => [("q_proj", queries), ("k_proj", kv), ("v_proj", kv)]
                 .map(|(part, outputs)| self.linear(&name(part), outputs, bias, x)),
+        };
+        let (query, gate) = match gated {
+            true => {
+                let each = query.view([1, length, count(config.heads), count(2 * head)]);
+                let (query, gate) =
+                    (each.narrow(-1, ..count(head)), each.narrow(-1, count(head)..));
+                (query, Some(gate.view([1, length, count(all)]).sigmoid()))
+            }
+            false => (query, None),
         };
         let heads = |x: Tensor<'g>, norm: &str, heads: usize| {
             let kind = if norm.is_empty() { QkNorm::None } else { config.qk_norm };
@@ -564,6 +575,7 @@ impl<'g> Decoder<'_, 'g> {
         };
         let attended = if padding == 0 { attended } else { attended.narrow(-1, ..count(head)) };
         let merged = attended.transpose([0, 2, 1, 3]).view([1, length, count(all)]);
+        let merged = gate.map_or(merged, |gate| merged * gate);
         self.linear(&name("o_proj"), config.width, config.out_bias, merged)
     }
 

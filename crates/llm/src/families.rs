@@ -114,6 +114,11 @@ static LFM2_NAMES: Names = Names {
     ..LLAMA_NAMES
 };
 
+static QWEN3_NEXT_NAMES: Names = Names {
+    parts: &[ATTENTION, NORMS[0], NORMS[1], ("linear_attn", "mixer"), ("mlp", "mlp")],
+    ..LLAMA_NAMES
+};
+
 static MAMBA_NAMES: Names = Names {
     prefix: "backbone.",
     layers: "layers.",
@@ -145,6 +150,8 @@ pub struct Family {
     pub norm_adds_one: bool,
     /// Queries, keys and values have one projection.
     pub fused_qkv: bool,
+    /// The projection of queries has a gate after each head, whose sigmoid is multiplied with the head's result.
+    pub gated_heads: bool,
     /// Matrices of the feed-forward part.
     pub feed_forward: FeedForward,
     /// Order of rotated elements.
@@ -178,6 +185,7 @@ const LLAMA: Family = Family {
     qk_norm: QkNorm::None,
     norm_adds_one: false,
     fused_qkv: false,
+    gated_heads: false,
     feed_forward: FeedForward::Gated,
     pairs: Pairs::InterleavedInGguf,
     scales_embeddings: false,
@@ -264,6 +272,17 @@ pub static FAMILIES: &[Family] = &[
         name: "qwen3_moe",
         gguf: "qwen3moe",
         qk_norm: QkNorm::Head,
+        experts: true,
+        normalizes_experts: true,
+        ..NEOX
+    },
+    Family {
+        name: "qwen3_next",
+        gguf: "qwen3next",
+        names: &QWEN3_NEXT_NAMES,
+        qk_norm: QkNorm::Head,
+        norm_adds_one: true,
+        gated_heads: true,
         experts: true,
         normalizes_experts: true,
         ..NEOX

@@ -1,12 +1,13 @@
-//! Parts of layers that mix positions: attention, short convolutions, and Mamba's recurrences.
+//! Parts of layers that mix positions: attention, short convolutions, and the recurrences of Mamba and of gated delta nets.
 
 use coremill_graph::nn::{
-    Decay, Linear, Mamba, Mamba2, MixerCache, MixerShapes, SequenceBlock, causal_conv_block,
+    Decay, GatedDeltaNet, Linear, Mamba, Mamba2, MixerCache, MixerShapes, SequenceBlock,
+    causal_conv_block,
 };
 use coremill_graph::{Params, State, Tensor};
 use serde_json::Value;
 
-use crate::error::{Result, fail};
+use crate::error::{Error, ErrorKind, Result, fail};
 use crate::states::Part;
 
 /// The part of a layer that mixes positions.
@@ -21,11 +22,14 @@ pub enum Mixer {
     Mamba(Mamba),
     /// Mamba 2's recurrence.
     Mamba2(Mamba2),
+    /// The gated delta rule of Qwen 3 Next.
+    GatedDelta(GatedDeltaNet),
 }
 
 /// Settings of mixers that do not follow from the shapes of tensors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MixerSettings {
+    /// Groups of heads that share the projections to and from the state.
     pub(crate) groups: Option<usize>,
     /// Range of step sizes.
     pub(crate) steps: Option<[f32; 2]>,
@@ -38,8 +42,9 @@ impl MixerSettings {
         let bound = |index: usize, otherwise: f32| {
             steps[index].as_f64().map_or(otherwise, |bound| bound as f32)
         };
+        let groups = config["n_groups"].as_u64().or(config["linear_num_key_heads"].as_u64());
         MixerSettings {
-            groups: config["n_groups"].as_u64().and_then(|groups| usize::try_from(groups).ok()),
+            groups: groups.and_then(|groups| usize::try_from(groups).ok()),
             steps: steps.is_array().then(|| [bound(0, 0.0), bound(1, f32::INFINITY)]),
         }
     }
@@ -111,15 +116,39 @@ impl Mixer {
             let [_, taps] = taps_of("conv.conv.weight")?;
             return Ok(Mixer::ShortConv(ShortConv { taps, bias: has("conv.conv.bias") }));
         }
-        if !has("mixer.in_proj.weight") {
+        if has("mixer.in_proj_qkv.weight") {
+            let message =
+                "separate projections of a gated delta net and its gate are not supported";
+            let error = Error::of_kind(ErrorKind::Unsupported, message);
+            return Err(
+                error.with_hint("convert the model's folder, or a GGUF file with tensors `ssm_in`")
+            );
+        }
+        let is_delta = has("mixer.in_proj_qkvz.weight");
+        if !is_delta && !has("mixer.in_proj.weight") {
             return Ok(Mixer::Attention);
         }
         let [channels, taps] = taps_of("mixer.conv1d.weight")?;
         let decay = if has("mixer.A") { Decay::Rate } else { Decay::Logarithm };
         let rates = shape(if has("mixer.A") { "mixer.A" } else { "mixer.A_log" })?;
+        let fits =
+            |whole: usize, parts: usize| parts > 0 && whole > 0 && whole.is_multiple_of(parts);
         let biases = (has("mixer.conv1d.bias"), has("mixer.in_proj.bias"));
         let columns = |part: &str| shape(part).map(|shape| shape.last().copied().unwrap_or(0));
         match rates[..] {
+            [heads] if is_delta => {
+                let groups = settings.groups.unwrap_or(heads);
+                let value = columns("mixer.norm.weight")?;
+                let keys = channels.saturating_sub(heads.saturating_mul(value)) / 2;
+                if !fits(heads, groups) || !fits(keys, groups) || value == 0 {
+                    fail!(
+                        Format,
+                        "{channels} channels do not fall into {groups} heads of keys and {heads} of {value} values"
+                    );
+                }
+                let net = GatedDeltaNet::new(groups, heads, keys / groups, value);
+                Ok(Mixer::GatedDelta(net.taps(taps).epsilon(epsilon).decay(decay)))
+            }
             [inner, state] => {
                 let rank = columns("mixer.dt_proj.weight")?;
                 let mixer = Mamba::new(inner, state, rank).taps(taps).decay(decay);
@@ -129,9 +158,6 @@ impl Mixer {
                 let inner = columns("mixer.out_proj.weight")?;
                 let groups = settings.groups.unwrap_or(1);
                 let each = channels.saturating_sub(inner) / 2;
-                let fits = |whole: usize, parts: usize| {
-                    parts > 0 && whole > 0 && whole.is_multiple_of(parts)
-                };
                 if !fits(inner, heads) || !fits(heads, groups) || !fits(each, groups) {
                     fail!(
                         Format,
@@ -171,6 +197,7 @@ impl Mixer {
             }
             Mixer::Mamba(mamba) => parts(mamba.shapes(1)),
             Mixer::Mamba2(mamba) => parts(mamba.shapes(1)),
+            Mixer::GatedDelta(net) => parts(net.shapes(1)),
         }
     }
 
@@ -190,6 +217,7 @@ impl Mixer {
             Mixer::ShortConv(conv) => conv.apply(&format!("{layer}conv"), states[0], x, block),
             Mixer::Mamba(mamba) => mamba.apply(&name, x, Some(cache())),
             Mixer::Mamba2(mamba) => mamba.apply(&name, x, Some(cache())),
+            Mixer::GatedDelta(net) => net.apply(&name, x, Some(cache())),
         }
     }
 }

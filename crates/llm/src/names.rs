@@ -47,8 +47,8 @@ impl Family {
         let found = match part {
             "ssm_a" => "mixer.A".to_owned(),
             "ssm_d" => "mixer.D".to_owned(),
-            // Step sizes of Mamba 2 have no projection.
-            "ssm_dt.bias" if self.name == "mamba2" => "mixer.dt_bias".to_owned(),
+            // Step sizes of Mamba have a projection.
+            "ssm_dt.bias" if self.name != "mamba" => "mixer.dt_bias".to_owned(),
             "ffn_gate_exps.weight" => "mlp.experts.gate_proj".to_owned(),
             "ffn_up_exps.weight" => "mlp.experts.up_proj".to_owned(),
             "ffn_down_exps.weight" => "mlp.experts.down_proj".to_owned(),
@@ -70,6 +70,7 @@ impl Family {
             "attn_q" => "self_attn.q_proj",
             "attn_k" => "self_attn.k_proj",
             "attn_v" => "self_attn.v_proj",
+            "attn_qkv" if self.gated_heads => "mixer.in_proj_qkv",
             "attn_qkv" => "self_attn.qkv_proj",
             "attn_output" => "self_attn.o_proj",
             "attn_q_norm" => "self_attn.q_norm",
@@ -86,7 +87,9 @@ impl Family {
             "shortconv.conv" => "conv.conv",
             "shortconv.in_proj" => "conv.in_proj",
             "shortconv.out_proj" => "conv.out_proj",
+            "ssm_in" if self.gated_heads => "mixer.in_proj_qkvz",
             "ssm_in" => "mixer.in_proj",
+            "ssm_ba" => "mixer.in_proj_ba",
             "ssm_conv1d" => "mixer.conv1d",
             "ssm_x" => "mixer.x_proj",
             "ssm_dt" => "mixer.dt_proj",
@@ -115,6 +118,8 @@ mod tests {
         assert_eq!(name("mamba", "blk.3.ssm_dt.bias"), layer("mixer.dt_proj.bias"));
         assert_eq!(name("mamba2", "blk.3.ssm_dt.bias"), layer("mixer.dt_bias"));
         assert_eq!(name("llama", "rope_freqs.weight"), None);
+        assert_eq!(name("qwen3next", "blk.3.ssm_in.weight"), layer("mixer.in_proj_qkvz.weight"));
+        assert_eq!(name("qwen3next", "blk.3.attn_qkv.weight"), layer("mixer.in_proj_qkv.weight"));
     }
 
     #[test]
