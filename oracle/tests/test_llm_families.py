@@ -128,6 +128,20 @@ def gguf_tensors(name, config, tensors):
         yield stem, ending, numpy.ascontiguousarray(array)
 
 
+def with_separate_gate(config, tensors):
+    """The tensors of gated delta nets as later versions of llama.cpp's converter store them: queries, keys and values, and gates."""
+    keys, head = config.linear_num_key_heads, config.linear_key_head_dim
+    values = config.linear_num_value_heads // keys * config.linear_value_head_dim
+    for name, array in tensors.items():
+        if "in_proj_qkvz" not in name:
+            yield name, array
+            continue
+        parts = numpy.split(array.reshape(keys, -1, array.shape[1]), [head, 2 * head, 2 * head + values], axis=1)
+        *qkv, gate = (part.reshape(-1, array.shape[1]) for part in parts)
+        yield name.replace("qkvz", "qkv"), numpy.concatenate(qkv)
+        yield name.replace("qkvz", "z"), gate
+
+
 def write_gguf(path, name, config, tensors):
     architecture, extra = ARCHITECTURES[name]
     writer = gguf.GGUFWriter(path, architecture)
@@ -180,6 +194,10 @@ def test_families_have_the_logits_of_transformers(tmp_path):
         if name in ARCHITECTURES:
             forms["gguf"] = tmp_path / f"{name}.gguf"
             write_gguf(forms["gguf"], name, model.config, load_file(folder / "model.safetensors"))
+        if name == "qwen3_next":
+            forms["gguf_separate"] = tmp_path / f"{name}_separate.gguf"
+            tensors = load_file(folder / "model.safetensors")
+            write_gguf(forms["gguf_separate"], name, model.config, dict(with_separate_gate(model.config, tensors)))
         with torch.no_grad():
             logits = model(torch.tensor([TOKENS])).logits[0].double().numpy()
         block = BLOCKS.get(name, BLOCK)

@@ -7,7 +7,7 @@ use coremill_graph::nn::{
 use coremill_graph::{Params, State, Tensor};
 use serde_json::Value;
 
-use crate::error::{Error, ErrorKind, Result, fail};
+use crate::error::{Result, fail};
 use crate::states::Part;
 
 /// The part of a layer that mixes positions.
@@ -116,15 +116,8 @@ impl Mixer {
             let [_, taps] = taps_of("conv.conv.weight")?;
             return Ok(Mixer::ShortConv(ShortConv { taps, bias: has("conv.conv.bias") }));
         }
-        if has("mixer.in_proj_qkv.weight") {
-            let message =
-                "separate projections of a gated delta net and its gate are not supported";
-            let error = Error::of_kind(ErrorKind::Unsupported, message);
-            return Err(
-                error.with_hint("convert the model's folder, or a GGUF file with tensors `ssm_in`")
-            );
-        }
-        let is_delta = has("mixer.in_proj_qkvz.weight");
+        let separate_gate = has("mixer.in_proj_qkv.weight");
+        let is_delta = separate_gate || has("mixer.in_proj_qkvz.weight");
         if !is_delta && !has("mixer.in_proj.weight") {
             return Ok(Mixer::Attention);
         }
@@ -147,6 +140,7 @@ impl Mixer {
                     );
                 }
                 let net = GatedDeltaNet::new(groups, heads, keys / groups, value);
+                let net = net.separate_gate(separate_gate);
                 Ok(Mixer::GatedDelta(net.taps(taps).epsilon(epsilon).decay(decay)))
             }
             [inner, state] => {

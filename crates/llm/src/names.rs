@@ -71,6 +71,7 @@ impl Family {
             "attn_k" => "self_attn.k_proj",
             "attn_v" => "self_attn.v_proj",
             "attn_qkv" if self.gated_heads => "mixer.in_proj_qkv",
+            "attn_gate" => "mixer.in_proj_z",
             "attn_qkv" => "self_attn.qkv_proj",
             "attn_output" => "self_attn.o_proj",
             "attn_q_norm" => "self_attn.q_norm",

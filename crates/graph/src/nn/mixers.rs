@@ -202,6 +202,9 @@ pub struct Mamba2 {
 
 /// The gated delta net of Qwen 3 Next with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`,
 /// `conv1d`, `dt_bias`, `norm`, `out_proj` and the decay.
+///
+/// In `in_proj_qkvz`, the rows of each key head are adjacent to those of its value heads and gates. Files of llama.cpp have the matrices
+/// `in_proj_qkv`, with the rows of all queries, then of all keys and of all values, and `in_proj_z` with those of the gates.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct GatedDeltaNet {
@@ -219,6 +222,8 @@ pub struct GatedDeltaNet {
     pub epsilon: f32,
     /// Format of the decay rates.
     pub decay: Decay,
+    /// Whether the gate has a projection of its own.
+    pub separate_gate: bool,
 }
 
 /// Causal depthwise convolution of `[batch, channels, positions]` with weights `[channels, 1, taps]`. The
@@ -505,7 +510,14 @@ impl GatedDeltaNet {
     /// Returns a net with these numbers of heads and elements, and a convolution over 4 positions.
     pub fn new(key_heads: usize, value_heads: usize, key: usize, value: usize) -> GatedDeltaNet {
         let (taps, epsilon, decay) = (4, 1e-6, Decay::default());
-        GatedDeltaNet { key_heads, value_heads, key, value, taps, epsilon, decay }
+        let separate_gate = false;
+        GatedDeltaNet { key_heads, value_heads, key, value, taps, epsilon, decay, separate_gate }
+    }
+
+    /// Sets whether the gate has a projection of its own.
+    pub fn separate_gate(mut self, is_separate: bool) -> GatedDeltaNet {
+        self.separate_gate = is_separate;
+        self
     }
 
     /// Sets the kernel size of the convolution.
@@ -561,19 +573,28 @@ impl GatedDeltaNet {
                 Linear::new(product(&[self.key_heads, each])).without_bias().apply(&part(name), x);
             y.view([batch, length, self.key_heads, each])
         };
-        // Each key head is adjacent to its value heads.
-        let joint = project("in_proj_qkvz", product(&[2, self.key.saturating_add(values)]));
         let rates = project("in_proj_ba", product(&[2, shared]));
         let cut = |x: Tensor<'g>, from: usize, count: usize| {
             let part = x.narrow(-1, place(from)..place(from.saturating_add(count)));
             part.view([place(batch), place(length), -1])
         };
-        let [query, key] = [0, 1].map(|at| cut(joint, product(&[at, self.key]), self.key));
-        let value = cut(joint, product(&[2, self.key]), values);
-        let gate = cut(joint, product(&[2, self.key]).saturating_add(values), values);
         let (beta, step) = (cut(rates, 0, shared), cut(rates, shared, shared));
-
-        let channels = graph.concat([query, key, value], -1, Default::default());
+        let (channels, gate) = match self.separate_gate {
+            true => {
+                let whole = |name: &str, outputs: usize| {
+                    Linear::new(outputs).without_bias().apply(&part(name), x)
+                };
+                let gates = product(&[self.value_heads, self.value]);
+                (whole("in_proj_qkv", self.channels()), whole("in_proj_z", gates))
+            }
+            false => {
+                let joint = project("in_proj_qkvz", product(&[2, self.key.saturating_add(values)]));
+                let [query, key] = [0, 1].map(|at| cut(joint, product(&[at, self.key]), self.key));
+                let value = cut(joint, product(&[2, self.key]), values);
+                let gate = cut(joint, product(&[2, self.key]).saturating_add(values), values);
+                (graph.concat([query, key, value], -1, Default::default()), gate)
+            }
+        };
         let taps = graph.param(&part("conv1d.weight"), [self.channels(), 1, self.taps]);
         let channels = match cache {
             Some(cache) => causal_conv_block(channels, taps, None, cache.window, cache.block),
