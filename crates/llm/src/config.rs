@@ -497,7 +497,8 @@ impl Settings {
                 .ok_or_else(|| invalid("head_dim"))?;
             heads = match self.heads {
                 Some(heads) => heads,
-                None => heads_of(head << u8::from(family.gated_heads), "self_attn.q_proj.weight")?,
+                None if family.gated_heads => heads_of(2 * head, "self_attn.q_proj.weight")?,
+                None => heads_of(head, "self_attn.q_proj.weight")?,
             };
             kv_heads = match self.kv_heads {
                 Some(heads) => heads,

@@ -62,7 +62,7 @@ impl LanguageModel {
 /// Files of [`LanguageModel::companions`], as names and contents.
 pub type Companions = Vec<(&'static str, String)>;
 
-/// The files next to a model, and a warning if there is no tokenizer among them. There are none if the tokenizer is not supported.
+/// Returns no files if the tokenizer is unsupported, and a warning if the tokenizer is unsupported or missing.
 pub fn supported_companions(files: Result<Companions>) -> Result<(Companions, Option<String>)> {
     match files {
         Err(error) if error.kind() == ErrorKind::Unsupported => {

@@ -203,8 +203,8 @@ pub struct Mamba2 {
 /// The gated delta net of Qwen 3 Next with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`,
 /// `conv1d`, `dt_bias`, `norm`, `out_proj` and the decay.
 ///
-/// In `in_proj_qkvz`, the rows of each key head are adjacent to those of its value heads and gates. Files of llama.cpp have the matrices
-/// `in_proj_qkv`, with the rows of all queries, then of all keys and of all values, and `in_proj_z` with those of the gates.
+/// Transformers orders the rows of `in_proj_qkvz` by key head: its query, key, values and gates. llama.cpp splits the matrix into
+/// `in_proj_qkv` (all queries, all keys, all values) and `in_proj_z` (all gates).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct GatedDeltaNet {
@@ -222,7 +222,7 @@ pub struct GatedDeltaNet {
     pub epsilon: f32,
     /// Format of the decay rates.
     pub decay: Decay,
-    /// Whether the gate has a projection of its own.
+    /// Whether to read `in_proj_qkv` and `in_proj_z` instead of `in_proj_qkvz`.
     pub separate_gate: bool,
 }
 
@@ -514,7 +514,7 @@ impl GatedDeltaNet {
         GatedDeltaNet { key_heads, value_heads, key, value, taps, epsilon, decay, separate_gate }
     }
 
-    /// Sets whether the gate has a projection of its own.
+    /// Sets whether to read `in_proj_qkv` and `in_proj_z` instead of `in_proj_qkvz`.
     pub fn separate_gate(mut self, is_separate: bool) -> GatedDeltaNet {
         self.separate_gate = is_separate;
         self

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coremill::llm::{BuildOptions, Destination, EmbeddingModel, EmbeddingOptions, Length};
+use coremill::llm::{Destination, EmbeddingModel, EmbeddingOptions, Length};
 use coremill::quantity;
 use serde::Serialize;
 
@@ -34,14 +34,7 @@ struct Plan {
 
 pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
     let of_library = |error: coremill::llm::Error| failure(&error);
-    let refused = [
-        (args.layout.is_some(), "--layout"),
-        (args.chunks.0.is_some(), "--chunks"),
-        (args.prefill != BuildOptions::default().prefill, "--prefill"),
-        (args.long_prefill.is_some(), "--long-prefill"),
-        (args.verify.is_asked(), "--verify"),
-    ];
-    refuse_options(&refused, "this is an embedding model")?;
+    refuse_options(args, "this is an embedding model")?;
     let destination = Destination::of(output, None).map_err(of_library)?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let model = EmbeddingModel::open(&args.model).map_err(of_library)?;

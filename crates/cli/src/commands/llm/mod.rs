@@ -195,7 +195,7 @@ fn storage_of(share: StorageShare) -> Storage {
     Storage { scheme: share.scheme, tensors: share.tensors, bytes: share.bytes }
 }
 
-/// The files next to a model; none, with a warning, if its tokenizer is not supported.
+/// Unwraps the files next to a model, and keeps the warning about an unsupported or missing tokenizer.
 fn without_unsupported(
     companions: Result<Companions, coremill::llm::Error>,
     warnings: &mut Vec<String>,
@@ -206,7 +206,14 @@ fn without_unsupported(
 }
 
 /// Refuses options of models that generate text, if they are set for a model of another kind.
-fn refuse_options(options: &[(bool, &'static str)], kind: &'static str) -> Result<(), Failure> {
+fn refuse_options(args: &Args, kind: &'static str) -> Result<(), Failure> {
+    let options = [
+        (args.layout.is_some(), "--layout"),
+        (args.chunks.0.is_some(), "--chunks"),
+        (args.prefill != BuildOptions::default().prefill, "--prefill"),
+        (args.long_prefill.is_some(), "--long-prefill"),
+        (args.verify.is_asked(), "--verify"),
+    ];
     let Some((_, option)) = options.iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
     let message = format!("`{option}` is for models that generate text");
     Err(Failure::user(message).hint(Some(kind)))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coremill::llm::{BuildOptions, SpeechModel, SpeechOptions};
+use coremill::llm::{SpeechModel, SpeechOptions};
 use coremill::quantity;
 use serde::Serialize;
 
@@ -35,14 +35,7 @@ struct Plan {
 
 pub(super) fn run(args: &Args, output: &Path) -> Result<(), Failure> {
     let of_library = |error: coremill::llm::Error| failure(&error);
-    let refused = [
-        (args.layout.is_some(), "--layout"),
-        (args.chunks.0.is_some(), "--chunks"),
-        (args.prefill != BuildOptions::default().prefill, "--prefill"),
-        (args.long_prefill.is_some(), "--long-prefill"),
-        (args.verify.is_asked(), "--verify"),
-    ];
-    refuse_options(&refused, "this is a speech model")?;
+    refuse_options(args, "this is a speech model")?;
     let packages = SpeechModel::package_paths(output).map_err(of_library)?;
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let model = SpeechModel::open(&args.model).map_err(of_library)?;
