@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use coremill_graph::MetadataValue;
@@ -14,11 +17,19 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::python_text;
 use crate::source::{read_json, read_text};
 
-/// Steps that a template may take.
-const FUEL: u64 = 2_000_000;
+/// Steps that a template may take. Published templates take up to 160 for a message, and a few of them count messages again for
+/// each one.
+const FUEL: u64 = if cfg!(target_pointer_width = "64") { 1_000_000 } else { 50_000 };
 
-/// Most bytes of a template.
-const MAX_TEMPLATE: usize = 1 << 20;
+/// Bytes of the stack on which templates are rendered, most of which is never touched. A step nests a value by at most one level.
+/// minijinja compares, prints and drops values recursively, with up to 600 bytes a level.
+const STACK: usize = FUEL as usize * 1024;
+
+/// Most bytes of a template. minijinja parses long expressions recursively, with up to 400 bytes a character, and in quadratic time.
+const MAX_TEMPLATE: usize = 1 << 17;
+
+/// Most bytes of a rendered text.
+const MAX_TEXT: usize = 1 << 26;
 
 /// The name under which the only template is held.
 const NAME: &str = "chat";
@@ -137,6 +148,17 @@ impl ChatTemplate {
 
     /// The text of a conversation whose variables are given as JSON: `messages`, `tools` and others.
     pub fn render_with(&self, variables: &Value, prompts: bool) -> Result<String> {
+        thread::scope(|scope| {
+            let builder = thread::Builder::new().name("template".to_owned()).stack_size(STACK);
+            match builder.spawn_scoped(scope, || self.render_here(variables, prompts)) {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(error) => fail!(Run, "the chat template needs a thread: {error}"),
+            }
+        })
+    }
+
+    /// Renders the template on this thread.
+    fn render_here(&self, variables: &Value, prompts: bool) -> Result<String> {
         let failed = |error: minijinja::Error| {
             let message = format!("the chat template cannot be rendered: {}", cause(&error));
             Error::of_kind(ErrorKind::Format, message).with_source(error)
@@ -153,7 +175,30 @@ impl ChatTemplate {
             all[name] = value.clone();
         }
         let template = environment.get_template(NAME).map_err(failed)?;
-        template.render(Rendered::from_serialize(&all)).map_err(failed)
+        let mut text = BoundedText::default();
+        template.render_captured_to(Rendered::from_serialize(&all), &mut text).map_err(failed)?;
+        match String::from_utf8(text.0) {
+            Ok(text) => Ok(text),
+            Err(error) => fail!(Format, "the text of the chat template is not UTF-8: {error}"),
+        }
+    }
+}
+
+/// A text of at most [`MAX_TEXT`] bytes.
+#[derive(Default)]
+struct BoundedText(Vec<u8>);
+
+impl Write for BoundedText {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > MAX_TEXT - self.0.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -187,6 +232,7 @@ fn without_generation(source: &str) -> Cow<'_, str> {
 fn cause(error: &minijinja::Error) -> String {
     match (error.kind(), error.detail()) {
         (TemplateErrorKind::OutOfFuel, _) => format!("it takes more than {FUEL} steps"),
+        (TemplateErrorKind::WriteFailure, _) => format!("its text has more than {MAX_TEXT} bytes"),
         (_, Some(detail)) => detail.to_owned(),
         _ => error.to_string(),
     }
@@ -225,6 +271,7 @@ fn to_json(value: Rendered, options: Kwargs) -> std::result::Result<Rendered, mi
         let _: Option<Rendered> = options.get(ignored)?;
     }
     options.assert_all_used()?;
+    python_text::check_extent(&value)?;
     let json = serde_json::to_value(&value).map_err(|error| {
         minijinja::Error::new(TemplateErrorKind::BadSerialization, error.to_string())
     })?;
@@ -341,6 +388,46 @@ mod tests {
         let refused = ChatTemplate::new("{{ raise_exception('no tools') }}", "", "");
         let error = refused.and_then(|it| it.render(&[], false)).expect_err("refused");
         assert!(error.to_string().contains("no tools"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn deep_values_and_long_texts_are_no_danger() {
+        let rendered = |source: &str| {
+            let template = ChatTemplate::new(source, "", "").expect("short");
+            template.render(&[], false).map_err(|error| error.to_string())
+        };
+        // A value that is as deep as the steps allow is sorted, printed and dropped.
+        let brackets = |count: usize| format!("{}x.a{}", "[".repeat(count), "]".repeat(count));
+        let nested = |end: &str| {
+            let each = format!("{{% set x.a = {} %}}", brackets(60));
+            let loops = format!("{{% for i in range(14000) %}}{each}{{% endfor %}}");
+            format!("{{% set x = namespace(a=[]) %}}{loops}{end}")
+        };
+        let depth = 60 * 14_000;
+        assert_eq!(rendered(&nested("done")).as_deref(), Ok("done"));
+        assert_eq!(rendered(&nested("{{ ([x.a, x.a] | sort | length) }}")).as_deref(), Ok("2"));
+        let printed = rendered(&nested("{{ [x.a] | join | length }}"));
+        assert_eq!(printed, Ok((2 * depth + 2).to_string()));
+        let deep = rendered(&nested("{{ x.a | tojson }}")).expect_err("refused");
+        assert!(deep.contains("nested"), "{deep}");
+        // Each of these lists holds the one before twice.
+        let doubled = "{% set x = namespace(a=[]) %}{% for i in range(60) %}{% set x.a = [x.a, x.a] %}{% endfor %}";
+        for end in ["{{ x.a }}", "{{ x.a | string }}", "{{ x.a | tojson }}"] {
+            let wide = rendered(&format!("{doubled}{end}")).expect_err("refused");
+            assert!(wide.contains("items"), "{wide}");
+        }
+        let long = "{% set a = 'a' * 10000 %}{% for i in range(10000) %}{{ a }}{% endfor %}";
+        let long = rendered(long).expect_err("refused");
+        assert!(long.contains("bytes"), "{long}");
+        // A long expression is a deep tree.
+        for (operator, operand) in [("+", "1"), ("~", "a"), (" or ", "a"), ("-", "1"), ("|e", "")] {
+            let count = MAX_TEMPLATE / 8 / (operator.len() + operand.len());
+            let _ =
+                rendered(&format!("{{{{ a{} }}}}", format!("{operator}{operand}").repeat(count)));
+        }
+        let _ = rendered(&format!("{{{{ {}1 }}}}", "-".repeat(MAX_TEMPLATE - 10)));
+        assert!(ChatTemplate::new("a".repeat(MAX_TEMPLATE + 1), "", "").is_err());
     }
 
     #[test]

@@ -1,21 +1,61 @@
 //! Texts of values in templates, as Python writes them.
 
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, Output, State, escape_formatter};
+use minijinja::{Error, ErrorKind, Output, State, escape_formatter};
 
 /// Depth of lists and dictionaries at which their contents are left out.
 const MAX_DEPTH: usize = 64;
 
+/// Most items of lists and dictionaries in a text. A list that holds another one twice, and so on, has more items than memory.
+const MAX_ITEMS: usize = 1 << 20;
+
 /// The text of a value.
-pub(crate) fn text(value: &Value) -> String {
-    match value.kind() {
+pub(crate) fn text(value: &Value) -> Result<String, Error> {
+    Ok(match value.kind() {
         ValueKind::Bool | ValueKind::None | ValueKind::Seq | ValueKind::Map => {
+            count_items(value, 0, &mut { MAX_ITEMS })?;
             let mut text = String::new();
             write_literal(value, 0, &mut text);
             text
         }
         _ => value.to_string(),
+    })
+}
+
+/// Refuses values that are nested too deeply for JSON, or have too many items.
+pub(crate) fn check_extent(value: &Value) -> Result<(), Error> {
+    match count_items(value, 0, &mut { MAX_ITEMS })? {
+        true => Ok(()),
+        false => {
+            let message = format!("values in JSON must be nested at most {MAX_DEPTH} levels deep");
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        }
     }
+}
+
+/// Counts the items of lists and dictionaries down from what is left, to the depth at which contents are left out. Returns
+/// whether there are none below.
+fn count_items(value: &Value, depth: usize, left: &mut usize) -> Result<bool, Error> {
+    let kind = value.kind();
+    if !matches!(kind, ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {
+        return Ok(true);
+    }
+    if depth == MAX_DEPTH {
+        return Ok(false);
+    }
+    let mut ends = true;
+    for item in value.try_iter()? {
+        let Some(less) = left.checked_sub(1) else {
+            let message = format!("a value with more than {MAX_ITEMS} items cannot become a text");
+            return Err(Error::new(ErrorKind::InvalidOperation, message));
+        };
+        *left = less;
+        ends &= count_items(&item, depth + 1, left)?;
+        if kind == ValueKind::Map {
+            ends &= count_items(&value.get_item(&item)?, depth + 1, left)?;
+        }
+    }
+    Ok(ends)
 }
 
 /// Writes the value of an expression.
@@ -26,7 +66,7 @@ pub(crate) fn write(
 ) -> Result<(), Error> {
     match value.kind() {
         ValueKind::Bool | ValueKind::None | ValueKind::Seq | ValueKind::Map => {
-            output.write_str(&text(value)).map_err(Error::from)
+            output.write_str(&text(value)?).map_err(Error::from)
         }
         _ => escape_formatter(output, state, value),
     }
