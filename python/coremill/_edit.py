@@ -21,6 +21,7 @@ def edit(
     *,
     function: str | None = None,
     expose: Sequence[str] | str = (),
+    expose_states: Sequence[str] | str = (),
     shapes: Mapping[str, Any] | None = None,
     arrays: Sequence[str] | str = (),
     images: Mapping[str, Image] | None = None,
@@ -39,6 +40,7 @@ def edit(
         model: the model.
         function: the function to change; the default one if left out.
         expose: values that become outputs.
+        expose_states: states that become inputs; the output `new_NAME` is the new value.
         shapes: the shapes that inputs accept, `{"x": [1, 3, 224, 224]}`: one fixes the input, a list is chosen from.
         arrays: images that become arrays of pixels.
         images: inputs and outputs that become images: `{"x": {"layout": "rgb", "scale": 1 / 255, "bias": [-1, -1, -1]}}`, or the
@@ -57,6 +59,7 @@ def edit(
         OptionError: an edit is not understood.
     """
     edits: list = [{"edit": "expose_output", "name": name} for name in _names(expose)]
+    edits += [{"edit": "expose_state", "name": name} for name in _names(expose_states)]
     for name, shape in (shapes or {}).items():
         several = [list(one) for one in shape] if shape and not hasattr(shape[0], "__index__") else [list(shape)]
         edits.append({"edit": "shapes", "name": name, "shapes": several})

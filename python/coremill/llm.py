@@ -344,6 +344,7 @@ def convert(
     long_prefill: int = 256,
     weights: str = "exact",
     layout: str | None = None,
+    cache: str = "state",
     padded: bool = False,
     verify: str | None = None,
     max_divergence: float | None = None,
@@ -367,6 +368,8 @@ def convert(
         layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
             `executorch-multifunction`, for swift-transformers `swift-transformers`, and for the Neural Engine `chunks` or
             `anemll`, directories of models. If left out, a `.pte` has the layout `executorch`.
+        cache: where keys and values are between calls: `state` is in states of the model; with `io` the caller keeps them, and
+            passes the output `new_NAME` of a call as the input `NAME` of the next.
         padded: texts of an embedding model always have `context` tokens, with padding, as the Neural Engine requires.
         verify: a text on which the written model is compared with the weights of the file.
         max_divergence: the largest mean divergence of `verify` in nats; 0.001 if left out, with `int8` and `lut6` 0.05, with
@@ -383,6 +386,7 @@ def convert(
         "long_prefill": long_prefill,
         "weights": weights,
         "layout": layout,
+        "cache": cache,
         "padded": padded,
         "verify": verify,
     }

@@ -28,7 +28,7 @@
 //! | `classes` | class labels |
 //! | `functions` | several models as one, and back |
 //! | `split` | one model as several pieces |
-//! | `types`, `names`, `outputs`, `shapes` | the other edits |
+//! | `types`, `names`, `outputs`, `states`, `shapes` | the other edits |
 
 mod classes;
 mod error;
@@ -39,6 +39,7 @@ mod names;
 mod outputs;
 mod shapes;
 mod split;
+mod states;
 mod types;
 
 pub use classes::{Classifier, Labels};
@@ -99,6 +100,11 @@ pub enum Edit {
         /// The value.
         name: String,
     },
+    /// Makes a state an input, and its value after the program the output `new_NAME`, so that callers keep it.
+    ExposeState {
+        /// The state.
+        name: String,
+    },
     /// Lets callers leave an input out.
     Optional {
         /// The input.
@@ -125,6 +131,7 @@ impl Edit {
             | Edit::Classify(_)
             | Edit::DropOutput { .. }
             | Edit::ExposeOutput { .. }
+            | Edit::ExposeState { .. }
             | Edit::Optional { .. }
             | Edit::Shapes(_)
             | Edit::Ranges(_) => Opset::Ios15,
@@ -163,6 +170,7 @@ pub fn apply(model: &mut Model, edits: &[Edit], function: Option<&str>) -> Resul
             }
             Edit::DropOutput { name } => outputs::drop(&mut interface, name)?,
             Edit::ExposeOutput { name } => outputs::expose(&mut interface, name)?,
+            Edit::ExposeState { name } => states::expose(&mut interface, name)?,
             Edit::Optional { name, default } => types::optional(&mut interface, name, *default)?,
             Edit::Shapes(shapes) => shapes::set(&mut interface, shapes)?,
             Edit::Ranges(ranges) => shapes::set_ranges(&mut interface, ranges)?,

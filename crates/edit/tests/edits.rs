@@ -320,3 +320,54 @@ fn edits_are_read_from_json() {
     assert_eq!(edits.expect("edits").len(), 6);
     assert!(coremill_edit::from_json(r#"[{"edit":"paint"}]"#).is_err());
 }
+
+/// A state that is read and written twice.
+const COUNTER: &str = "func main<ios18>(tensor<fp16, [2]> x, state<tensor<fp16, [2]>> s) {
+    tensor<fp16, [2]> a = read_state(input = s);
+    tensor<fp16, [2]> b = add(x = a, y = x);
+    write_state(input = s, data = b);
+    tensor<fp16, [2]> c = read_state(input = s);
+    tensor<fp16, [2]> y = mul(x = c, y = x);
+    write_state(input = s, data = y);
+} -> (y);";
+
+#[test]
+fn a_state_becomes_an_input_and_an_output() {
+    let expose = |name: &str| Edit::ExposeState { name: name.to_owned() };
+    let model = edited(COUNTER, &[expose("s")]);
+    let expected = ["b = add(x = s, y = x)", "y = mul(x = b, y = x)", "new_s = identity(x = y)"];
+    assert_eq!(operations(&model), expected);
+    let names = |features: &[model::FeatureDescription]| -> Vec<String> {
+        features.iter().map(|feature| feature.name.clone()).collect()
+    };
+    let description = &model.description;
+    assert!(description.states.is_empty() && names(&description.inputs) == ["x", "s"]);
+    assert_eq!(names(&description.outputs), ["y", "new_s"]);
+    // A value that is no output yet needs no operation, and neither a constant nor an input is an output.
+    let written = |data: &str| {
+        COUNTER.replace(
+            "write_state(input = s, data = y);",
+            &format!("write_state(input = s, data = {data});"),
+        )
+    };
+    let last = |data: &str| operations(&edited(&written(data), &[expose("s")])).last().cloned();
+    assert_eq!(
+        operations(&edited(&written("b"), &[expose("s")])),
+        ["new_s = add(x = s, y = x)", "y = mul(x = new_s, y = x)"]
+    );
+    assert_eq!(last("x").as_deref(), Some("new_s = identity(x = x)"));
+    let read = COUNTER
+        .replace("write_state(input = s, data = b);", "")
+        .replace("write_state(input = s, data = y);", "");
+    let last = operations(&edited(&read, &[expose("s")])).last().cloned();
+    assert_eq!(last.as_deref(), Some("new_s = identity(x = s)"));
+    assert_eq!(refused(COUNTER, expose("x")), "`x` is not a state");
+    let taken = COUNTER
+        .replace("y = mul", "new_s = mul")
+        .replace("data = y", "data = new_s")
+        .replace("-> (y)", "-> (new_s)");
+    assert_eq!(
+        refused(&taken, expose("s")),
+        "the model has an input or output `new_s` already; rename it first"
+    );
+}

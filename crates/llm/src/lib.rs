@@ -80,7 +80,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use files::{Companions, check_companions, supported_companions, write_companions};
 pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
 pub use kind::ModelKind;
-pub use model::{BuildOptions, DECODE, LONG_PREFILL, LanguageModel, Layout, PREFILL, SavedModel};
+pub use model::{
+    BuildOptions, Cache, DECODE, LONG_PREFILL, LanguageModel, Layout, PREFILL, SavedModel,
+};
 pub use sample::{Sampler, Sampling};
 pub use save::Destination;
 pub use score::{Comparison, Score, score};

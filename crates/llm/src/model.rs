@@ -2,8 +2,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use coremill_delegate::FORWARD;
+use coremill_edit::Edit;
 use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
-use coremill_mil::model::Model;
+use coremill_mil::model::{FeatureDescription, Model};
 use serde_json::Value;
 
 use crate::chat::ChatTemplate;
@@ -100,6 +101,25 @@ impl Layout {
     }
 }
 
+/// Where the cache of keys and values, and of recurrent layers, is between calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cache {
+    /// In states of the model.
+    #[default]
+    State,
+    /// With the caller: functions take each cache as an input, and return it with the new tokens as the output `new_NAME`.
+    Io,
+}
+
+impl FromStr for Cache {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Cache> {
+        named("cache", name, &[("state", Cache::State), ("io", Cache::Io)])
+    }
+}
+
 /// Options of converting a language model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -119,6 +139,8 @@ pub struct BuildOptions {
     pub all_logits: bool,
     /// Functions, and their inputs and outputs.
     pub layout: Layout,
+    /// Where the cache is between calls.
+    pub cache: Cache,
     /// Number of models that share the layers in [`Layout::Chunks`] and [`Layout::Anemll`]; `None` chooses it by their layers and weights.
     pub chunks: Option<usize>,
 }
@@ -133,6 +155,7 @@ impl Default for BuildOptions {
             precision: Precision::Fp16,
             all_logits: false,
             layout: Layout::Coremill,
+            cache: Cache::State,
             chunks: None,
         }
     }
@@ -179,6 +202,12 @@ impl BuildOptions {
     /// Sets the functions, and their inputs and outputs.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// Sets where the cache is between calls.
+    pub fn cache(mut self, cache: Cache) -> Self {
+        self.cache = cache;
         self
     }
 
@@ -355,6 +384,7 @@ impl LanguageModel {
 
     /// Refuses contexts and blocks that the model cannot have.
     pub(crate) fn check_sizes(&self, options: &BuildOptions) -> Result<()> {
+        check_cache(options)?;
         let BuildOptions { context, prefill, .. } = *options;
         let most = self.config().max_context;
         if context == 0 || context > most {
@@ -427,7 +457,14 @@ impl LanguageModel {
         };
         let session = Session::new(device).options(compile).threads(threads);
         let param = |name: &str| self.param(name);
-        compile_graphs(&session, graphs, options.weights, keeps_codes, &param)
+        let mut compiled = compile_graphs(&session, graphs, options.weights, keeps_codes, &param)?;
+        if options.cache == Cache::Io {
+            let mut model = compiled.executable.model()?.clone();
+            if expose_states(&mut model)? {
+                compiled.executable = session.load(model)?;
+            }
+        }
+        Ok(compiled)
     }
 
     /// A tensor, or some rows of one, by the name of a parameter.
@@ -457,4 +494,46 @@ impl LanguageModel {
     pub(crate) fn origin(&self) -> &Origin {
         &self.source.origin
     }
+}
+
+/// Refuses layouts in which callers expect states.
+fn check_cache(options: &BuildOptions) -> Result<()> {
+    let (layout, remedy) = match options.layout {
+        _ if options.cache == Cache::State => return Ok(()),
+        Layout::ExecuTorch => {
+            ("executorch", "choose `executorch-static` or `executorch-multifunction`")
+        }
+        Layout::SwiftTransformers => ("swift-transformers", "choose `coremill`"),
+        Layout::Anemll => ("anemll", "choose the profile `ane` without a layout"),
+        Layout::Coremill
+        | Layout::Chunks
+        | Layout::ExecuTorchStatic
+        | Layout::ExecuTorchMultifunction => return Ok(()),
+    };
+    let message = format!("the layout `{layout}` keeps its cache in states");
+    Err(Error::of_kind(ErrorKind::Argument, message).with_hint(remedy))
+}
+
+/// Makes the states of all functions inputs and outputs. Returns whether there are any.
+fn expose_states(model: &mut Model) -> Result<bool> {
+    let description = &model.description;
+    let functions: Vec<(Option<String>, Vec<String>)> = match description.functions.is_empty() {
+        true => vec![(None, names(&description.states))],
+        false => {
+            let each = description.functions.iter();
+            each.map(|it| (Some(it.name.clone()), names(&it.states))).collect()
+        }
+    };
+    let mut found = false;
+    for (function, states) in functions {
+        found |= !states.is_empty();
+        let edits: Vec<Edit> = states.into_iter().map(|name| Edit::ExposeState { name }).collect();
+        coremill_edit::apply(model, &edits, function.as_deref())
+            .map_err(|error| Error::from_source(ErrorKind::Run, error))?;
+    }
+    Ok(found)
+}
+
+fn names(features: &[FeatureDescription]) -> Vec<String> {
+    features.iter().map(|feature| feature.name.clone()).collect()
 }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coremill_graph::{Device, Precision};
 use coremill_llm::{
-    BuildOptions, Bundle, ErrorKind, FinishReason, GenerateOptions, Generator, LanguageModel,
-    Layout, Message, Weights, check_companions, supported_companions, write_companions,
+    BuildOptions, Bundle, Cache, ErrorKind, FinishReason, GenerateOptions, Generator,
+    LanguageModel, Layout, Message, Weights, check_companions, supported_companions,
+    write_companions,
 };
 use serde_json::json;
 
@@ -66,6 +67,37 @@ fn prompts_are_read_in_blocks_of_two_sizes() {
         });
         let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(most < 1e-5, "{count} tokens: {most}");
+    }
+}
+
+#[test]
+fn a_caller_can_keep_the_cache() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let options = BuildOptions::default().context(32).prefill(4).precision(Precision::Fp32);
+    let compiled = |options: &BuildOptions| model.compile(Device::Host, 1, options);
+    let mut executable = compiled(&options.clone().cache(Cache::Io)).expect("compiles");
+    for function in ["decode", "prefill"] {
+        assert!(executable.states(function).expect("states").is_empty());
+        let outputs = executable.outputs(function).expect("outputs");
+        assert!(outputs.iter().any(|output| output.name == "new_cache"), "{outputs:?}");
+    }
+    let mut passed = Generator::new(executable).expect("loads");
+    let mut kept = Generator::new(compiled(&options).expect("compiles")).expect("loads");
+    assert_eq!(passed.context(), kept.context());
+    let ids: Vec<u32> = (0..31).map(|at| (at * 7 + 3) % 32).collect();
+    for count in [1, 9, 31] {
+        let [found, expected] = [&mut passed, &mut kept].map(|generator| {
+            generator.reset();
+            generator.read(&ids[..count]).expect("runs")
+        });
+        // Inputs are rounded to fp16, and states are not.
+        let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 5e-3, "{count} tokens: {most}");
+    }
+    for layout in [Layout::ExecuTorch, Layout::SwiftTransformers] {
+        let error = compiled(&options.clone().layout(layout).cache(Cache::Io));
+        let error = error.err().expect("callers of this layout expect states");
+        assert_eq!(error.kind(), ErrorKind::Argument);
     }
 }
 

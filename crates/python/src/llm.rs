@@ -31,6 +31,7 @@ struct ConvertOptions {
     long_prefill: usize,
     weights: String,
     layout: Option<String>,
+    cache: String,
     padded: bool,
     /// The text on which the written model will be compared with its source.
     verify: Option<String>,
@@ -60,6 +61,7 @@ pub(crate) fn llm_convert(
         let layout = options.layout.map(|name| name.parse()).transpose()?;
         let destination = Destination::of(&output.0, layout)?;
         let weights = options.weights.parse()?;
+        let cache = options.cache.parse()?;
         let model = llm::LanguageModel::open(&model.0)?;
         if let Some(text) = &options.verify {
             check_text(&model, text)?;
@@ -68,7 +70,7 @@ pub(crate) fn llm_convert(
         let context = options.context.unwrap_or(most);
         let prefill = options.prefill.min(context);
         let build = BuildOptions::default().context(context).prefill(prefill);
-        let build = build.long_prefill(options.long_prefill).weights(weights);
+        let build = build.long_prefill(options.long_prefill).weights(weights).cache(cache);
         let (companions, warning) = supported_companions(model.companions())?;
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
@@ -106,14 +108,19 @@ fn check_text(model: &llm::LanguageModel, text: &str) -> Result<(), Failure> {
 
 /// Refuses options that models of a kind do not have.
 fn refuse_options(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
-    let message = if let Some(layout) = &options.layout {
-        format!("`layout` is `{layout}`, which {kind} models do not have")
+    let (name, message) = if let Some(layout) = &options.layout {
+        ("layout", format!("`layout` is `{layout}`, which {kind} models do not have"))
     } else if options.verify.is_some() {
-        format!("`verify` compares predictions of a text, which {kind} models do not make")
+        (
+            "verify",
+            format!("`verify` compares predictions of a text, which {kind} models do not make"),
+        )
+    } else if options.cache != "state" {
+        let cache = &options.cache;
+        ("cache", format!("`cache` is `{cache}`, which {kind} models do not have"))
     } else {
         return Ok(());
     };
-    let name = if options.layout.is_some() { "layout" } else { "verify" };
     Err(Failure::Run { message, hint: Some(format!("leave `{name}` out")) })
 }
 

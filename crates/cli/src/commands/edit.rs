@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Value to make an output; `coremill text` shows the names
     #[arg(long = "expose", value_name = "NAME", help_heading = "Interface")]
     exposed: Vec<String>,
+    /// A state that becomes an input, and its new value the output `new_NAME`
+    #[arg(long = "expose-state", value_name = "NAME", help_heading = "Interface")]
+    exposed_states: Vec<String>,
     /// An output that is removed, with what only it needs
     #[arg(long = "drop", value_name = "NAME", help_heading = "Interface")]
     dropped: Vec<String>,
@@ -104,6 +107,7 @@ fn edits(args: &Args) -> Result<Vec<Edit>, Failure> {
         names.iter().cloned().map(edit).collect()
     };
     let mut edits = names(&args.exposed, |name| Edit::ExposeOutput { name });
+    edits.extend(names(&args.exposed_states, |name| Edit::ExposeState { name }));
     edits.extend(args.shapes.iter().map(|given| {
         let (name, shapes) = (given.name.clone(), given.shapes.clone());
         Edit::Shapes(ShapeEdit { name, shapes, default: Vec::new() })

@@ -3,6 +3,7 @@ use std::path::Path;
 use coremill_graph::{Executable, Input, Session};
 use serde_json::Value;
 
+use super::passed::PassedCaches;
 use super::{Reader, floats, pays_off, shape_of};
 use crate::chunks::MANIFEST;
 use crate::decoder::{HIDDEN, LOCAL, LOGITS, MASK, ROTATIONS, TOKENS, UPDATE};
@@ -36,6 +37,7 @@ struct Chunk {
     model: Executable,
     has_local_mask: bool,
     has_local_rotation: bool,
+    passed: PassedCaches,
 }
 
 /// Angles of a step of position, and the factor of cosines and sines.
@@ -90,8 +92,10 @@ impl Chunks {
             Ok::<_, Error>(session.open(directory.join(name))?)
         };
         let chunk = |json: &Value| {
+            let mut model = open(&json["model"])?;
             Ok(Chunk {
-                model: open(&json["model"])?,
+                passed: PassedCaches::of(&mut model, DECODE)?,
+                model,
                 has_local_mask: json["local_mask"] == true,
                 has_local_rotation: json["local_rotation"] == true,
             })
@@ -209,7 +213,10 @@ impl Reader for Chunks {
                 inputs.push((LOCAL[1], &local[0]));
                 inputs.push((LOCAL[2], &local[1]));
             }
+            let caches = chunk.passed.arrays();
+            inputs.extend(caches.iter().map(|(name, array)| (*name, array as &dyn Input)));
             let outputs = chunk.model.run_function(function, &inputs)?;
+            chunk.passed.keep(&outputs)?;
             hidden = floats(&outputs, &next)?.to_vec();
         }
         let last = hidden.chunks_exact(self.width).nth(count.saturating_sub(1));

@@ -1,5 +1,6 @@
-use coremill_graph::{Executable, Input};
+use coremill_graph::{Executable, FeatureSpec, Input};
 
+use super::passed::PassedCaches;
 use super::{Reader, floats, pays_off, shape_of};
 use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
 use crate::error::{Result, fail};
@@ -25,6 +26,7 @@ pub(super) struct Functions {
     returns_all: bool,
     /// There are states of recurrent layers.
     accumulates: bool,
+    passed: PassedCaches,
     logits: Vec<f32>,
 }
 
@@ -44,25 +46,39 @@ impl Functions {
         }
         blocks.sort_by_key(|block| std::cmp::Reverse(block.tokens));
         let logits = shape_of(&executable.outputs(DECODE)?, LOGITS);
+        let passed = PassedCaches::of(&mut executable, DECODE)?;
         let states = executable.states(DECODE)?;
-        let Some(&vocabulary) = logits.last().filter(|_| !states.is_empty()) else {
+        let of_state =
+            |state: &FeatureSpec| (state.name.clone(), state.default_shape().unwrap_or_default());
+        let of_input = |(name, shape): (&str, &[usize])| (name.to_owned(), shape.to_vec());
+        let caches: Vec<(String, Vec<usize>)> =
+            states.iter().map(of_state).chain(passed.shapes().map(of_input)).collect();
+        let Some(&vocabulary) = logits.last().filter(|_| !caches.is_empty()) else {
             fail!(Unsupported, "the model has no output `{LOGITS}`, or no cache");
         };
         // States of recurrent layers do not depend on the number of positions.
         // Earlier versions wrote two states for each layer.
         let is_cache =
             |name: &str| name == CACHE || name.ends_with("_keys") || name.ends_with("_values");
-        let keys = states.iter().find(|state| is_cache(&state.name));
-        let context = match keys.map(|keys| keys.default_shape().unwrap_or_default()) {
+        let context = match caches.iter().find(|(name, _)| is_cache(name)) {
             None => i32::MAX as usize,
-            Some(shape) => match shape.get(2) {
+            Some((_, shape)) => match shape.get(2) {
                 Some(&context) => context,
                 None => fail!(Unsupported, "the cache must have 4 axes, got shape {shape:?}"),
             },
         };
-        let accumulates = states.iter().any(|state| !is_cache(&state.name));
+        let accumulates = caches.iter().any(|(name, _)| !is_cache(name));
         let (returns_all, logits) = (logits.len() == 3, Vec::new());
-        Ok(Functions { executable, context, vocabulary, blocks, returns_all, accumulates, logits })
+        Ok(Functions {
+            executable,
+            context,
+            vocabulary,
+            blocks,
+            returns_all,
+            accumulates,
+            passed,
+            logits,
+        })
     }
 
     /// The function for the next call, unless tokens are read one by one: the largest block that the tokens fill to three
@@ -114,7 +130,10 @@ impl Reader for Functions {
         if takes_last {
             inputs.push((LAST, &last));
         }
+        let caches = self.passed.arrays();
+        inputs.extend(caches.iter().map(|(name, array)| (*name, array as &dyn Input)));
         let outputs = self.executable.run_function(function, &inputs)?;
+        self.passed.keep(&outputs)?;
         self.logits.clear();
         self.logits.extend_from_slice(floats(&outputs, LOGITS)?);
         Ok(&self.logits)

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `anemll` | bundles of ANEMLL |
 //! | `chunks` | models of some layers each, for the Neural Engine |
+//! | `passed` | caches that models take and return, instead of states |
 //! | `functions` | the functions `decode`, `prefill` and `long_prefill` of Core ML models |
 //! | `text_runner` | programs for ExecuTorch's `TextLLMRunner` |
 //! | `swift_transformers` | models for swift-transformers, which take their position from the length of a mask |
@@ -20,6 +21,7 @@ use crate::model::DECODE;
 mod anemll;
 mod chunks;
 mod functions;
+mod passed;
 mod static_runner;
 mod swift_transformers;
 mod text_runner;

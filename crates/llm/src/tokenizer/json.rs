@@ -157,7 +157,8 @@ fn read_word_pieces(model: &Value) -> Result<Bpe> {
 fn read_unigram(model: &Value) -> Result<Bpe> {
     let vocabulary = model["vocab"].as_array().ok_or_else(|| invalid("the vocabulary"))?;
     let entry = |entry: &Value| -> Option<(Arc<str>, f32)> {
-        Some((Arc::from(entry[0].as_str()?), entry[1].as_f64()? as f32))
+        let score = entry[1].as_f64()? as f32;
+        Some((Arc::from(entry[0].as_str()?), Some(score).filter(|score| score.is_finite())?))
     };
     let entries: Option<Vec<_>> = vocabulary.iter().map(entry).collect();
     let entries = entries.filter(|entries| entries.len() <= MAX_IDS);
@@ -682,6 +683,9 @@ mod tests {
             "unk_id": 0,
             "vocab": [["<unk>", 0.0], ["\u{2581}", -2.0], ["a", -1.0], ["b", -1.5], ["\u{2581}ab", -2.5]],
         });
+        let mut endless = value.clone();
+        endless["model"]["vocab"][2][1] = json!(-1e300);
+        assert!(read(&endless).is_err(), "floats of 32 bits have no such score");
         let tokenizer = read(&value).expect("sound");
         let again = read(&write(&tokenizer)).expect("what was written");
         for it in [tokenizer, again] {

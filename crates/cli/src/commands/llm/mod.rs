@@ -5,7 +5,7 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use coremill::llm::{
-    BuildOptions, Companions, Destination, LanguageModel, Layout, ModelKind, StorageShare,
+    BuildOptions, Cache, Companions, Destination, LanguageModel, Layout, ModelKind, StorageShare,
     TensorLoss, Weights, supported_companions,
 };
 use coremill::quantity;
@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Storage of weights
     #[arg(long, value_enum, default_value_t = WeightsArg::Exact)]
     weights: WeightsArg,
+    /// Where the cache is between calls
+    #[arg(long, value_enum, default_value_t = CacheArg::State)]
+    cache: CacheArg,
     /// Functions and their inputs [default: `executorch` for a `.pte`, otherwise `coremill`]
     #[arg(long, value_enum)]
     layout: Option<LayoutArg>,
@@ -117,6 +120,23 @@ fn chunk_count(text: &str) -> Result<ChunkCount, String> {
         _ if text == "auto" => Ok(ChunkCount(None)),
         Ok(count) if count > 0 => Ok(ChunkCount(Some(count))),
         _ => Err("expected `auto` or a number of at least 1".to_owned()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum CacheArg {
+    /// In states of the model
+    State,
+    /// With the caller, as inputs and as outputs `new_NAME`
+    Io,
+}
+
+impl From<CacheArg> for Cache {
+    fn from(argument: CacheArg) -> Cache {
+        match argument {
+            CacheArg::State => Cache::State,
+            CacheArg::Io => Cache::Io,
+        }
     }
 }
 
@@ -212,6 +232,7 @@ fn refuse_options(args: &Args, kind: &'static str) -> Result<(), Failure> {
         (args.chunks.0.is_some(), "--chunks"),
         (args.prefill != BuildOptions::default().prefill, "--prefill"),
         (args.long_prefill.is_some(), "--long-prefill"),
+        (args.cache != CacheArg::State, "--cache"),
         (args.verify.is_asked(), "--verify"),
     ];
     let Some((_, option)) = options.iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
@@ -278,6 +299,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .context(context)
         .prefill(args.prefill.min(context))
         .weights(args.weights.into())
+        .cache(args.cache.into())
         .layout(destination.layout);
     let mut warnings = Vec::new();
     let companions = without_unsupported(model.companions(), &mut warnings)?;

@@ -1,0 +1,62 @@
+use coremill_graph::{ArrayView, Executable, Outputs};
+
+use super::floats;
+use crate::error::{Result, fail};
+
+/// A cache that functions take as an input and return with new tokens.
+struct PassedCache {
+    name: String,
+    shape: Vec<usize>,
+    elements: Vec<f32>,
+}
+
+/// Name of the output with the new value of a cache.
+fn output_of(name: &str) -> String {
+    format!("new_{name}")
+}
+
+/// Caches that a model does not keep in states. There are none if it has states.
+#[derive(Default)]
+pub(super) struct PassedCaches(Vec<PassedCache>);
+
+impl PassedCaches {
+    /// The caches of a function, filled with zeros.
+    pub(super) fn of(executable: &mut Executable, function: &str) -> Result<PassedCaches> {
+        let outputs = executable.outputs(function)?;
+        let is_passed = |name: &str| outputs.iter().any(|output| output.name == output_of(name));
+        let mut caches = Vec::new();
+        for input in executable.inputs(function)? {
+            if is_passed(&input.name) {
+                let shape = input.default_shape().unwrap_or_default();
+                let elements = vec![0.0; shape.iter().product()];
+                caches.push(PassedCache { name: input.name, shape, elements });
+            }
+        }
+        Ok(PassedCaches(caches))
+    }
+
+    /// Names and shapes of the caches.
+    pub(super) fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.0.iter().map(|cache| (&*cache.name, &*cache.shape))
+    }
+
+    /// Arrays to pass to a function.
+    pub(super) fn arrays(&self) -> Vec<(&str, ArrayView<'_, f32>)> {
+        let array = |shape, elements| ArrayView { shape, elements };
+        let each = self.0.iter();
+        each.map(|cache| (&*cache.name, array(&*cache.shape, &*cache.elements))).collect()
+    }
+
+    /// Keeps the caches that a function returned.
+    pub(super) fn keep(&mut self, outputs: &Outputs) -> Result<()> {
+        for cache in &mut self.0 {
+            let name = output_of(&cache.name);
+            let new = floats(outputs, &name)?;
+            if new.len() != cache.elements.len() {
+                fail!(Run, "`{name}` has {} elements of {}", new.len(), cache.elements.len());
+            }
+            cache.elements.copy_from_slice(new);
+        }
+        Ok(())
+    }
+}
