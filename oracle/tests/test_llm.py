@@ -3,12 +3,16 @@
 import json
 import pathlib
 
+import coremltools
 import gguf
 import numpy
 import pytest
 import torch
 import transformers
+from coremltools.converters.mil.frontend.milproto import load
 
+import coremill
+from coremill import llm
 from oracle.support.cargo import run_example
 
 # Largest difference of a logit, in units of the largest expected logit or 1.
@@ -240,6 +244,55 @@ def test_codes_of_gguf_schemes_have_the_logits_of_their_weights(tmp_path):
         cases.append({"name": scheme, "model": str(path), "block": 9, "tokens": TOKENS})
     failures = differences(tmp_path, cases, expected, CODES_TOLERANCE)
     assert not failures, "\n".join(failures)
+
+
+def test_rules_change_some_weights_of_gguf_files(tmp_path):
+    """coremltools computes the weights of the package: those that rules select are close to the codes' weights, others are equal."""
+    generator = numpy.random.default_rng(5)
+    model = model_of("llama", hidden_size=256, intermediate_size=512, num_attention_heads=4)
+    matrices = {name: it.detach().numpy() for name, it in model.named_parameters() if it.ndim == 2}
+    made = {name: encoded(values, "Q4_0", generator) for name, values in matrices.items()}
+    codes = {name: (data, kind) for name, (data, kind, _) in made.items()}
+    path, output = tmp_path / "model.gguf", tmp_path / "model.mlpackage"
+    write_gguf(path, "llama", model, codes=codes)
+    rules = [
+        {"name": "model.layers.*.mlp.down_proj.weight", "linear": "int8"},
+        {"name": "*.0.mlp.up_proj.*", "palettize": 6},
+        {"name": "*.q_proj.weight", "keep": True},
+    ]
+    with pytest.warns(UserWarning, match="no tokenizer was found"):
+        llm.convert(path, output, context=64, prefill=1, rules=rules)
+    package = coremltools.models.MLModel(str(output), skip_model_load=True)
+    spec = package.get_spec()
+    program = load.load(spec, spec.specificationVersion, package.weights_dir)
+    found = {}
+    for op in program.functions["decode"].operations:
+        if op.op_type.startswith("constexpr"):
+            found[op.outputs[0].name] = op.op_type, op.materialized_val_inference().astype(numpy.float32)
+    assert len(found) == len(made)
+    kinds = set()
+    for name, (_, _, weights) in made.items():
+        plain = name.replace(".", "_")
+        key = next(key for key in found if key.removesuffix("_quantized").removesuffix("_palettized") == plain)
+        kind, values = found[key]
+        kinds.add((kind, key.removeprefix(plain)))
+        rounding = numpy.abs(weights).max() * 2.0**-10
+        if "down_proj" in name:
+            step = numpy.abs(weights).max(axis=1, keepdims=True) / 127
+            assert (numpy.abs(values - weights) <= step * 0.51 + rounding).all(), name
+            assert numpy.abs(values - weights).max() > rounding, name
+        elif name == "model.layers.0.mlp.up_proj.weight":
+            assert len(numpy.unique(values)) == 64
+            assert ((values - weights) ** 2).mean() < 2e-3 * (weights**2).mean(), name
+        else:
+            assert (numpy.abs(values - weights) <= rounding).all(), name
+    assert kinds == {
+        ("constexpr_blockwise_shift_scale", ""),
+        ("constexpr_blockwise_shift_scale", "_quantized"),
+        ("constexpr_lut_to_dense", "_palettized"),
+    }
+    with pytest.raises(coremill.Error, match="no scales for blocks of weights, as rule 1 has"):
+        llm.convert(path, tmp_path / "ane", layout="chunks", context=64, rules=[{"linear": "int4", "block": 32}])
 
 
 TEXTS = [

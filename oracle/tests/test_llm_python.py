@@ -112,6 +112,17 @@ def test_errors(converted: dict[str, Path], tmp_path: Path) -> None:
         model.score(TEXT, against=model)
 
 
+def test_callers_keep_the_cache(converted: dict[str, Path], tmp_path: Path) -> None:
+    expected = llm.load(converted["coremill"]).generate(PROMPT, max_tokens=12).tokens
+    for layout in ("coremill", "chunks"):
+        llm.convert(TINY, tmp_path / layout, layout=layout, context=CONTEXT, prefill=8, cache="io")
+        assert llm.load(tmp_path / layout).generate(PROMPT, max_tokens=12).tokens == expected, layout
+    with pytest.raises(coremill.Error, match="the layout `executorch` keeps its cache in states"):
+        llm.convert(TINY, tmp_path / "model.pte", cache="io")
+    with pytest.raises(coremill.Error, match="`cache` is `disk`; expected `state`, `io`"):
+        llm.convert(TINY, tmp_path / "out", cache="disk")
+
+
 def test_conversions_are_verified(tmp_path: Path) -> None:
     for layout in ("coremill", "swift-transformers", "chunks", "anemll"):
         llm.convert(TINY, tmp_path / layout, layout=layout, context=CONTEXT, prefill=8, verify=TEXT)

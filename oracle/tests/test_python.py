@@ -198,6 +198,22 @@ def test_states_persist_and_are_read_and_set(tmp_path: Path) -> None:
     assert within(method(x), x * 2, relative=1e-2, absolute=1e-2)
 
 
+def test_states_become_inputs_and_outputs() -> None:
+    model = coremill.convert(program(Counter(), torch.ones(2, 3)), precision="fp32")
+    edited = coremill.edit(model, expose_states=["total"])
+    assert not edited.states
+    counter, total = Counter(), np.zeros((2, 3), np.float16)
+    for step in range(3):
+        x = np.arange(6, dtype=np.float32).reshape(2, 3) / 8 - step
+        found = edited.predict(x=x, total=total)
+        total = found.pop("new_total")
+        (result,) = found.values()
+        assert within(result, counter(torch.from_numpy(x)).numpy(), **TOLERANCE)
+        assert within(total, counter.total.numpy(), **TOLERANCE)
+    with pytest.raises(coremill.Error, match="`x` is not a state"):
+        coremill.edit(model, expose_states=["x"])
+
+
 def test_states_are_assigned_to() -> None:
     model = coremill.convert(program(Counter(), torch.ones(2, 3)), precision="fp32")
     x = np.ones((2, 3), np.float32)

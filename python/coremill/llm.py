@@ -343,6 +343,7 @@ def convert(
     prefill: int = 64,
     long_prefill: int = 256,
     weights: str = "exact",
+    rules: Sequence[Mapping[str, Any]] = (),
     layout: str | None = None,
     cache: str = "state",
     padded: bool = False,
@@ -365,6 +366,8 @@ def convert(
             less than two calls, too.
         weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8`, `int4`, or `lut4` and
             `lut6` with tables.
+        rules: forms of some weights, as for `coremill.compress`: `[{"name": "*.down_proj.weight", "linear": "int8"}]`. The first one
+            that selects a weight applies; other weights are stored by `weights`.
         layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
             `executorch-multifunction`, for swift-transformers `swift-transformers`, and for the Neural Engine `chunks` or
             `anemll`, directories of models. If left out, a `.pte` has the layout `executorch`.
@@ -385,6 +388,7 @@ def convert(
         "prefill": prefill,
         "long_prefill": long_prefill,
         "weights": weights,
+        "rules": [dict(rule) for rule in rules],
         "layout": layout,
         "cache": cache,
         "padded": padded,

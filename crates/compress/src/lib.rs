@@ -42,6 +42,7 @@ pub use importance::{Importance, WeightInput, feeds};
 pub use joint::compression_of;
 pub use rules::{
     CompressedWeight, CompressionOutcome, Options, Rule, SMALL, Selector, compress, matches,
+    selected,
 };
 pub use trained::{compress_trained, replace_by_indices};
 pub use upgrade_opset::upgrade_opset;

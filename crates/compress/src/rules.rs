@@ -203,6 +203,23 @@ fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
     Ok(target)
 }
 
+/// Names of the weights that rules compress in a model, with the index of the rule.
+pub fn selected(model: &Model, rules: &[Rule]) -> Result<HashMap<String, usize>, Error> {
+    let mut found = HashMap::new();
+    for function in &model.program.functions {
+        let mut draft = upgrade_opset(function, function.opset)?;
+        let editor = Editor::new(&mut draft);
+        for id in editor.ops() {
+            let Some(Candidate::Weight(weight)) = candidate(&editor, id) else { continue };
+            let rule = rules.iter().position(|rule| rule.selector.selects(&weight));
+            if let Some(at) = rule.filter(|&at| !rules[at].form.is_plain()) {
+                found.insert(weight.name, at);
+            }
+        }
+    }
+    Ok(found)
+}
+
 fn of_function(
     draft: &mut AnalyzedFunction,
     options: &Options,

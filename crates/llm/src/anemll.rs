@@ -96,9 +96,14 @@ impl LanguageModel {
 
     /// Refuses models and options that ANEMLL's programs do not support.
     fn check_anemll(&self, options: &BuildOptions) -> Result<()> {
-        let BuildOptions { context, prefill, weights, .. } = *options;
+        let BuildOptions { context, prefill, .. } = *options;
         let config = self.config();
-        refuse_block_scales(weights)?;
+        refuse_block_scales(options)?;
+        if !options.rules.is_empty() {
+            let message = "bundles of ANEMLL state one form of weights, and rules choose several";
+            let error = Error::of_kind(ErrorKind::Argument, message);
+            return Err(error.with_hint("choose `weights`, or the profile `ane` without a layout"));
+        }
         if prefill < 2 {
             let message = format!("`prefill` must be at least 2 for ANEMLL, got {prefill}");
             return Err(Error::of_kind(ErrorKind::Argument, message));

@@ -45,11 +45,14 @@ fn split(layers: usize, count: usize) -> Vec<Range<usize>> {
 }
 
 /// Refuses weights that the Neural Engine cannot read.
-pub(crate) fn refuse_block_scales(weights: Weights) -> Result<()> {
-    if weights != Weights::Int4 {
-        return Ok(());
-    }
-    let message = "the Neural Engine has no scales for blocks of weights, as `int4` has";
+pub(crate) fn refuse_block_scales(options: &BuildOptions) -> Result<()> {
+    let rule = options.rules.iter().position(|rule| rule.form.has_block_scales());
+    let what = match (options.weights, rule) {
+        (Weights::Int4, _) => "`int4`".to_owned(),
+        (_, Some(at)) => format!("rule {}", at + 1),
+        _ => return Ok(()),
+    };
+    let message = format!("the Neural Engine has no scales for blocks of weights, as {what} has");
     let error = Error::of_kind(ErrorKind::Argument, message);
     Err(error.with_hint("choose `int8`, `lut4` or `lut6`"))
 }
@@ -91,14 +94,14 @@ impl LanguageModel {
     /// The names and functions of the models.
     fn chunk_graphs(&self, options: &BuildOptions) -> Result<Vec<(String, Vec<Graph>)>> {
         self.check_sizes(options)?;
-        let BuildOptions { context, prefill, weights, .. } = *options;
+        let BuildOptions { context, prefill, .. } = *options;
         if !context.is_multiple_of(ALIGNMENT) {
             let message = format!(
                 "`context` must be a multiple of {ALIGNMENT} for the Neural Engine, got {context}"
             );
             return Err(Error::of_kind(ErrorKind::Argument, message));
         }
-        refuse_block_scales(weights)?;
+        refuse_block_scales(options)?;
         let config = self.config();
         if config.is_recurrent() || config.learned_positions.is_some() {
             let message = format!(
@@ -151,6 +154,7 @@ impl LanguageModel {
             save_model(&path, compiled.executable.model()?, durable)?;
             saved.files.push(path);
             saved.losses.append(&mut compiled.losses);
+            saved.used_rules.append(&mut compiled.used_rules);
         }
         write_text(&list, &manifest)?;
         saved.files.push(list);

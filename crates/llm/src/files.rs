@@ -41,17 +41,18 @@ impl LanguageModel {
                     files.push((COMPANIONS[3], text(&self.generation_settings()?.to_json())));
                 }
             }
-            Origin::Gguf(_) => {
-                let tokenizer = self.tokenizer()?;
-                files.push((COMPANIONS[0], text(&tokenizer.to_json())));
-                let mut config = match self.chat_template()? {
-                    Some(template) => template.to_json(),
-                    None => json!({}),
-                };
-                config["tokenizer_class"] = json!("PreTrainedTokenizerFast");
-                config["clean_up_tokenization_spaces"] = json!(false);
-                config["model_max_length"] = json!(self.config().max_context);
-                files.push((COMPANIONS[1], text(&config)));
+            Origin::Gguf(metadata) => {
+                if metadata.contains_key("tokenizer.ggml.model") {
+                    files.push((COMPANIONS[0], text(&self.tokenizer()?.to_json())));
+                    let mut config = match self.chat_template()? {
+                        Some(template) => template.to_json(),
+                        None => json!({}),
+                    };
+                    config["tokenizer_class"] = json!("PreTrainedTokenizerFast");
+                    config["clean_up_tokenization_spaces"] = json!(false);
+                    config["model_max_length"] = json!(self.config().max_context);
+                    files.push((COMPANIONS[1], text(&config)));
+                }
                 files.push((COMPANIONS[3], text(&self.generation_settings()?.to_json())));
             }
         }

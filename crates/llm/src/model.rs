@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use coremill_compress::Rule;
 use coremill_delegate::FORWARD;
 use coremill_edit::Edit;
 use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
@@ -17,7 +18,7 @@ use crate::source::{Origin, Source, read_json};
 use crate::states::stored_head;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{
-    CompiledModel, StorageShare, TensorLoss, Weights, compile_graphs, named, storage,
+    CompiledModel, Storage, StorageShare, TensorLoss, Weights, compile_graphs, named, storage,
     storage_shares,
 };
 
@@ -133,6 +134,9 @@ pub struct BuildOptions {
     pub long_prefill: usize,
     /// Storage of weights.
     pub weights: Weights,
+    /// Forms of some weights, instead of `weights`. The first rule that selects a weight applies. Patterns match the names of
+    /// parameters, such as `model.layers.*.mlp.down_proj.weight`.
+    pub rules: Vec<Rule>,
     /// Precision of the computation.
     pub precision: Precision,
     /// Return the logits of all tokens of a block rather than of the last valid one.
@@ -152,6 +156,7 @@ impl Default for BuildOptions {
             prefill: 64,
             long_prefill: 256,
             weights: Weights::Exact,
+            rules: Vec::new(),
             precision: Precision::Fp16,
             all_logits: false,
             layout: Layout::Coremill,
@@ -190,6 +195,12 @@ impl BuildOptions {
     /// Sets the storage of weights.
     pub fn weights(mut self, weights: Weights) -> Self {
         self.weights = weights;
+        self
+    }
+
+    /// Sets the forms of some weights.
+    pub fn rules(mut self, rules: impl Into<Vec<Rule>>) -> Self {
+        self.rules = rules.into();
         self
     }
 
@@ -232,6 +243,8 @@ pub struct SavedModel {
     pub files: Vec<PathBuf>,
     /// Losses of weights that were stored as integers.
     pub losses: Vec<TensorLoss>,
+    /// Indices of [`BuildOptions::rules`] that apply to weights.
+    pub used_rules: Vec<usize>,
 }
 
 impl LanguageModel {
@@ -457,7 +470,8 @@ impl LanguageModel {
         };
         let session = Session::new(device).options(compile).threads(threads);
         let param = |name: &str| self.param(name);
-        let mut compiled = compile_graphs(&session, graphs, options.weights, keeps_codes, &param)?;
+        let storage = Storage { weights: options.weights, keeps_codes, rules: &options.rules };
+        let mut compiled = compile_graphs(&session, graphs, storage, &param)?;
         if options.cache == Cache::Io {
             let mut model = compiled.executable.model()?.clone();
             if expose_states(&mut model)? {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
 use coremill_compress::{
     CompressionConfig, CompressionOutcome, Options as CompressOptions, Palette, Rule, Values,
-    compress,
+    compress, selected,
 };
 use coremill_graph::{Executable, Graph, Param, Params, Session};
 use coremill_mil::model::Model;
@@ -105,50 +105,85 @@ pub(crate) fn named<T: Copy>(option: &str, name: &str, values: &[(&str, T)]) -> 
 pub(crate) struct CompiledModel {
     pub(crate) executable: Executable,
     pub(crate) losses: Vec<TensorLoss>,
+    /// Indices of the rules that apply to weights.
+    pub(crate) used_rules: Vec<usize>,
+}
+
+/// How weights are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Storage<'a> {
+    pub(crate) weights: Weights,
+    /// Codes of tensors in blocks stay.
+    pub(crate) keeps_codes: bool,
+    /// Forms of some weights. The first rule that selects a weight applies.
+    pub(crate) rules: &'a [Rule],
+}
+
+/// The name of a weight in MIL, where names are identifiers, for the name of a parameter or a pattern for names.
+fn identifier(name: &str) -> String {
+    name.replace(|it: char| !it.is_ascii_alphanumeric() && !matches!(it, '*' | '?'), "_")
 }
 
 /// Compiles the functions of one model, sets their parameters to tensors of files, and compresses these.
-/// `keeps_codes` keeps the codes of tensors in blocks.
 pub(crate) fn compile_graphs(
     session: &Session,
     graphs: &[Graph],
-    weights: Weights,
-    keeps_codes: bool,
+    Storage { weights, keeps_codes, rules }: Storage<'_>,
     param: &dyn Fn(&str) -> Result<Param>,
 ) -> Result<CompiledModel> {
+    let rules: Vec<Rule> = rules.iter().cloned().map(with_identifiers).collect();
     let mut executable = session.compile_all(&graphs.iter().collect::<Vec<_>>())?;
     let mut declared: Vec<String> =
         graphs.iter().flat_map(|graph| graph.params()).map(|(name, _)| name).collect();
     declared.sort();
     declared.dedup();
+    // Rules select and compress floats.
+    let is_dense = !keeps_codes || !rules.is_empty();
     for name in &declared {
         let param = param(name)?;
-        executable.set(name, if keeps_codes { param } else { param.to_dense()? })?;
+        executable.set(name, if is_dense { param.to_dense()? } else { param })?;
     }
-    if matches!(weights, Weights::Exact | Weights::Fp16) {
-        return Ok(CompiledModel { executable, losses: Vec::new() });
+    if keeps_codes && is_dense {
+        let selected = selected(executable.model()?, &rules).map_err(compression_error)?;
+        for name in declared.iter().filter(|name| !selected.contains_key(&identifier(name))) {
+            executable.set(name, param(name)?)?;
+        }
     }
+    let is_float = matches!(weights, Weights::Exact | Weights::Fp16);
+    if is_float && rules.is_empty() {
+        return Ok(CompiledModel { executable, losses: Vec::new(), used_rules: Vec::new() });
+    }
+    let own = (!is_float).then(|| Rule { selector: Default::default(), form: form_of(weights) });
+    let rules: Vec<Rule> = rules.into_iter().chain(own).collect();
     let mut model = executable.model()?.clone();
-    let mut losses = compress_weights(&mut model, weights, &declared)?;
+    let (mut losses, used_rules) = compress_weights(&mut model, rules, &declared)?;
     for loss in &mut losses {
         if let Ok(param) = param(&loss.tensor) {
             loss.scheme = storage(&param);
         }
     }
-    Ok(CompiledModel { executable: session.load(model)?, losses })
+    Ok(CompiledModel { executable: session.load(model)?, losses, used_rules })
 }
 
-/// Compresses the weights of a model to integers, and returns the loss of each one, by the name of its parameter.
-fn compress_weights(
-    model: &mut Model,
-    weights: Weights,
-    declared: &[String],
-) -> Result<Vec<TensorLoss>> {
+fn compression_error(error: coremill_compress::Error) -> Error {
+    Error::of_kind(ErrorKind::Run, error.to_string()).with_source(error)
+}
+
+/// A rule whose patterns for the names of parameters match the names of weights in MIL.
+fn with_identifiers(mut rule: Rule) -> Rule {
+    for name in &mut rule.selector.names {
+        *name = identifier(name);
+    }
+    rule
+}
+
+/// The form of weights as integers.
+fn form_of(weights: Weights) -> CompressionConfig {
     let integers = |dtype, granularity| {
         let linear = LinearConfig { dtype, granularity, ..LinearConfig::default() };
         CompressionConfig { values: Values::Linear(linear), ..CompressionConfig::default() }
     };
-    let form = match weights {
+    match weights {
         Weights::Int4 => integers(Integer::Int4, Granularity::Block(32)),
         Weights::Lut4 | Weights::Lut6 => {
             let palette = Palette {
@@ -159,13 +194,19 @@ fn compress_weights(
             CompressionConfig { values: Values::Palette(palette), ..CompressionConfig::default() }
         }
         _ => integers(Integer::Int8, Granularity::Channel),
-    };
-    let rule = Rule { selector: Default::default(), form };
-    let options = CompressOptions { rules: vec![rule], ..CompressOptions::default() };
-    let compressed = compress(model, &options, &|_, _| {})
-        .map_err(|error| Error::of_kind(ErrorKind::Run, error.to_string()).with_source(error))?;
-    // Names of values in MIL are identifiers.
-    let identifier = |name: &str| name.replace(|it: char| !it.is_ascii_alphanumeric(), "_");
+    }
+}
+
+/// Compresses the weights of a model by rules. Returns the loss of each one, by the name of its parameter, and the indices of the
+/// rules that apply.
+fn compress_weights(
+    model: &mut Model,
+    rules: Vec<Rule>,
+    declared: &[String],
+) -> Result<(Vec<TensorLoss>, Vec<usize>)> {
+    let options = CompressOptions { rules, ..CompressOptions::default() };
+    let compressed = compress(model, &options, &|_, _| {}).map_err(compression_error)?;
+    let used = compressed.iter().filter_map(|weight| weight.rule).collect();
     let names: HashMap<String, &String> =
         declared.iter().map(|name| (identifier(name), name)).collect();
     let mut losses: Vec<TensorLoss> = Vec::new();
@@ -177,7 +218,7 @@ fn compress_weights(
             losses.push(TensorLoss { tensor, scheme: String::new(), decibels: snr });
         }
     }
-    Ok(losses)
+    Ok((losses, used))
 }
 
 /// The scheme of a tensor, or its element type.

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use coremill_compress::linear::Config as LinearConfig;
+use coremill_compress::{CompressionConfig, Rule, Selector, Values};
 use coremill_graph::{Device, Precision};
 use coremill_llm::{
-    BuildOptions, Bundle, Cache, ErrorKind, FinishReason, GenerateOptions, Generator,
+    BuildOptions, Bundle, Cache, Destination, ErrorKind, FinishReason, GenerateOptions, Generator,
     LanguageModel, Layout, Message, Weights, check_companions, supported_companions,
     write_companions,
 };
@@ -325,6 +327,38 @@ fn companions_of_another_model_are_kept() {
     fs::write(scratch.path().join("tokenizer.json"), "{}").expect("written");
     let error = check_companions(scratch.path(), &files).expect_err("refused");
     assert!(error.to_string().contains("another model"), "{error}");
+}
+
+#[test]
+fn rules_choose_the_form_of_some_weights() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let form = CompressionConfig {
+        values: Values::Linear(LinearConfig::default()),
+        ..CompressionConfig::default()
+    };
+    let rule = |pattern: &str| {
+        let names = vec![pattern.to_owned()];
+        let selector = Selector { names, min_elements: Some(1), ..Selector::default() };
+        Rule { selector, form: form.clone() }
+    };
+    let scratch = tempfile::tempdir().expect("a directory");
+    let rules = [rule("no.such.weight"), rule("model.layers.*.mlp.down_proj.weight")];
+    let saved = |name: &str, layout: Layout, options: &BuildOptions| {
+        let destination = Destination::of(&scratch.path().join(name), Some(layout))?;
+        model.save(&destination, &model.companions()?, options, false, &mut |_| {})
+    };
+    let options = BuildOptions::default().context(32).prefill(4).rules(rules.clone());
+    for (name, layout) in [("whole", Layout::Coremill), ("chunks", Layout::Chunks)] {
+        let saved = saved(name, layout, &options).expect("written");
+        assert!(!saved.losses.is_empty() && saved.used_rules.contains(&1), "{saved:?}");
+        assert!(!saved.used_rules.contains(&0), "{saved:?}");
+        for loss in &saved.losses {
+            assert!(loss.tensor.ends_with("mlp.down_proj.weight"), "{loss:?}");
+            assert!(loss.decibels > 30.0, "{loss:?}");
+        }
+    }
+    let error = saved("anemll", Layout::Anemll, &BuildOptions::default().context(32).rules(rules));
+    assert_eq!(error.expect_err("one form").kind(), ErrorKind::Argument);
 }
 
 #[test]

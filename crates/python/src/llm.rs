@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coremill::compress::RuleText;
 use coremill::llm::{
     self, BuildOptions, Bundle, ChatTemplate, Destination, EmbeddingModel, EmbeddingOptions,
     GenerateOptions, Generator, Length, Message, ModelKind, Sampling, SavedModel, Score,
@@ -30,6 +31,7 @@ struct ConvertOptions {
     prefill: usize,
     long_prefill: usize,
     weights: String,
+    rules: Vec<RuleText>,
     layout: Option<String>,
     cache: String,
     padded: bool,
@@ -62,6 +64,7 @@ pub(crate) fn llm_convert(
         let destination = Destination::of(&output.0, layout)?;
         let weights = options.weights.parse()?;
         let cache = options.cache.parse()?;
+        let rules = options.rules.iter().map(RuleText::to_rule).collect::<Result<Vec<_>, _>>()?;
         let model = llm::LanguageModel::open(&model.0)?;
         if let Some(text) = &options.verify {
             check_text(&model, text)?;
@@ -70,7 +73,8 @@ pub(crate) fn llm_convert(
         let context = options.context.unwrap_or(most);
         let prefill = options.prefill.min(context);
         let build = BuildOptions::default().context(context).prefill(prefill);
-        let build = build.long_prefill(options.long_prefill).weights(weights).cache(cache);
+        let build = build.long_prefill(options.long_prefill).weights(weights);
+        let build = build.rules(rules).cache(cache);
         let (companions, warning) = supported_companions(model.companions())?;
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
@@ -114,6 +118,11 @@ fn refuse_options(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
         (
             "verify",
             format!("`verify` compares predictions of a text, which {kind} models do not make"),
+        )
+    } else if !options.rules.is_empty() {
+        (
+            "rules",
+            format!("`rules` select weights of models that generate text, not of {kind} models"),
         )
     } else if options.cache != "state" {
         let cache = &options.cache;

@@ -41,6 +41,12 @@ impl CompressionConfig {
         self.prune.is_none() && self.values == Values::Floats
     }
 
+    /// Whether blocks of elements within a channel have scales of their own.
+    pub fn has_block_scales(&self) -> bool {
+        let Values::Linear(linear) = &self.values else { return false };
+        matches!(linear.granularity, Granularity::Block(_) | Granularity::Blocks(_))
+    }
+
     /// The oldest release that supports the form.
     pub fn needs(&self) -> Opset {
         let of_values = match &self.values {

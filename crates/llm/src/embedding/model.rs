@@ -21,7 +21,9 @@ use crate::readers::shape_of;
 use crate::save::Destination;
 use crate::source::{Origin, read_json, read_text, shards};
 use crate::tokenizer::{Tokenizer, has_vocabulary};
-use crate::weights::{CompiledModel, StorageShare, Weights, compile_graphs, storage_shares};
+use crate::weights::{
+    CompiledModel, Storage, StorageShare, Weights, compile_graphs, storage_shares,
+};
 
 /// A model that turns texts into vectors, in its files.
 #[derive(Debug)]
@@ -182,7 +184,8 @@ impl EmbeddingModel {
         let compile = CompileOptions::new().precision(options.precision).requantize(keeps_codes);
         let session = Session::new(device).options(compile).threads(threads);
         let param = |name: &str| self.param(name, most);
-        compile_graphs(&session, &[graph], options.weights, keeps_codes, &param)
+        let storage = Storage { weights: options.weights, keeps_codes, rules: &[] };
+        compile_graphs(&session, &[graph], storage, &param)
     }
 
     /// A tensor by the name of a parameter, or the rows of it that the graph uses.
@@ -216,14 +219,14 @@ impl EmbeddingModel {
             return Err(error.with_hint("write a `.mlpackage`"));
         }
         check_companions(directory, companions)?;
-        let CompiledModel { mut executable, losses } =
+        let CompiledModel { mut executable, losses, .. } =
             self.compile_with_losses(Device::Host, 0, options)?;
         std::fs::create_dir_all(directory)
             .map_err(|error| Error::io("create", directory, error))?;
         save_model(path, executable.model()?, durable)?;
         let mut files = vec![path.clone()];
         files.extend(write_companions(directory, companions)?);
-        Ok(SavedModel { files, losses })
+        Ok(SavedModel { files, losses, ..SavedModel::default() })
     }
 }
 

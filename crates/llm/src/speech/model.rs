@@ -15,7 +15,9 @@ use crate::kind::{DECODER, ENCODER};
 use crate::model::SavedModel;
 use crate::source::{read_json, read_text, refuse_ggml, shards};
 use crate::tokenizer::{Tokenizer, has_vocabulary};
-use crate::weights::{CompiledModel, StorageShare, Weights, compile_graphs, storage_shares};
+use crate::weights::{
+    CompiledModel, Storage, StorageShare, Weights, compile_graphs, storage_shares,
+};
 
 /// Name of the file with the settings of the features.
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -208,7 +210,8 @@ impl SpeechModel {
         let param = |name: &str| self.param(name);
         let compiled = |compile: CompileOptions, graphs: &[_]| {
             let session = Session::new(device).options(compile).threads(threads);
-            compile_graphs(&session, graphs, options.weights, false, &param)
+            let storage = Storage { weights: options.weights, keeps_codes: false, rules: &[] };
+            compile_graphs(&session, graphs, storage, &param)
         };
         let encoder = build_encoder(&self.config, options.precision);
         let decoder = build_decoder(&self.config, context, options.precision);
@@ -255,7 +258,7 @@ impl SpeechModel {
         fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))?;
         let mut saved = SavedModel::default();
         for (path, network) in paths.into_iter().zip([encoder, decoder]) {
-            let CompiledModel { mut executable, losses } = network;
+            let CompiledModel { mut executable, losses, .. } = network;
             stage(&format!("writing {}", path.display()));
             save_model(&path, executable.model()?, durable)?;
             saved.files.push(path);

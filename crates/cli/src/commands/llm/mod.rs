@@ -4,6 +4,7 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
+use coremill::compress::read_rules;
 use coremill::llm::{
     BuildOptions, Cache, Companions, Destination, LanguageModel, Layout, ModelKind, StorageShare,
     TensorLoss, Weights, supported_companions,
@@ -53,6 +54,10 @@ pub(crate) struct Args {
     /// Storage of weights
     #[arg(long, value_enum, default_value_t = WeightsArg::Exact)]
     weights: WeightsArg,
+    /// A TOML file with the forms of some weights, as for `compress`: patterns match names such as
+    /// `model.layers.*.mlp.down_proj.weight`. Other weights are stored by `--weights`
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// Where the cache is between calls
     #[arg(long, value_enum, default_value_t = CacheArg::State)]
     cache: CacheArg,
@@ -232,6 +237,7 @@ fn refuse_options(args: &Args, kind: &'static str) -> Result<(), Failure> {
         (args.chunks.0.is_some(), "--chunks"),
         (args.prefill != BuildOptions::default().prefill, "--prefill"),
         (args.long_prefill.is_some(), "--long-prefill"),
+        (args.rules.is_some(), "--rules"),
         (args.cache != CacheArg::State, "--cache"),
         (args.verify.is_asked(), "--verify"),
     ];
@@ -256,7 +262,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(output) = &args.output {
         output.as_directory()?;
     }
-    check_output_paths([&args.model], &args.output)?;
+    check_output_paths([&args.model].into_iter().chain(&args.rules), &args.output)?;
     let output = args.output.as_deref().unwrap_or(Path::new("."));
     let progress = Progress::start(format!("reading {}", args.model.display()));
     match ModelKind::of(&args.model) {
@@ -292,6 +298,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let failure = Failure::user("`--long-prefill` is for the layout `coremill`");
         return Err(failure.hint(Some("other layouts have one function that reads blocks")));
     }
+    let rules = match &args.rules {
+        Some(path) => read_rules(path).map_err(|error| failure(&error))?,
+        None => Vec::new(),
+    };
     let mut options = BuildOptions::default();
     options.long_prefill = args.long_prefill.unwrap_or(options.long_prefill);
     options.chunks = args.chunks.0;
@@ -299,6 +309,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .context(context)
         .prefill(args.prefill.min(context))
         .weights(args.weights.into())
+        .rules(rules)
         .cache(args.cache.into())
         .layout(destination.layout);
     let mut warnings = Vec::new();
@@ -343,6 +354,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             .save(&destination, &companions, &options, args.sync, &mut stage)
             .map_err(|error| failure(&error))?;
         plan.losses.extend(saved.losses.into_iter().map(loss_of));
+        let unused = (0..options.rules.len()).filter(|at| !saved.used_rules.contains(at));
+        let told = unused.map(|at| format!("rule {} selects no weight", at + 1));
+        plan.warnings.extend(told);
         if let Some(ids) = text {
             let verified = args.verify.run(&model, &destination, &options, &ids, &progress)?;
             plan.verified = Some(verified);
@@ -370,7 +384,8 @@ fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
         "{family}: {:.1} million parameters, {layers} layers of {width}, {vocabulary} tokens\n",
         *parameters as f64 / 1e6
     );
-    let is_float = matches!(args.weights, WeightsArg::Exact | WeightsArg::Fp16);
+    let is_float =
+        args.rules.is_none() && matches!(args.weights, WeightsArg::Exact | WeightsArg::Fp16);
     for share in &plan.storage {
         let (bytes, tensors) = (quantity::bytes(share.bytes), share.tensors);
         let losses = plan.losses.iter().filter(|loss| loss.scheme == share.scheme);
