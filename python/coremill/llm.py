@@ -371,8 +371,8 @@ def convert(
         layout: the functions of the model: `coremill`, or for ExecuTorch's runners `executorch`, `executorch-static` or
             `executorch-multifunction`, for swift-transformers `swift-transformers`, and for the Neural Engine `chunks` or
             `anemll`, directories of models. If left out, a `.pte` has the layout `executorch`.
-        cache: where keys and values are between calls: `state` is in states of the model; with `io` the caller keeps them, and
-            passes the output `new_NAME` of a call as the input `NAME` of the next.
+        cache: the owner of keys and values between calls: with `state` the model, in states; with `io` the caller, who passes
+            the output `new_NAME` of a call as the input `NAME` of the next.
         padded: texts of an embedding model always have `context` tokens, with padding, as the Neural Engine requires.
         verify: a text on which the written model is compared with the weights of the file.
         max_divergence: the largest mean divergence of `verify` in nats; 0.001 if left out, with `int8` and `lut6` 0.05, with

@@ -48,6 +48,7 @@ pub use functions::{function, merge};
 pub use images::{ImageEdit, Layout};
 pub use shapes::{RangeEdit, ShapeEdit};
 pub use split::Steps;
+pub use states::{expose_states, state_output_name};
 pub use types::ElementType;
 
 use coremill_mil::ir::Opset;

@@ -3,16 +3,36 @@
 use std::collections::HashSet;
 
 use coremill_mil::ir::{Binding, Op, Type};
-use coremill_mil::model::{ArrayDataType, FeatureDescription};
+use coremill_mil::model::{ArrayDataType, FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
 
 use crate::error::Error;
 use crate::interface::{Interface, Port};
 use crate::outputs::array_type;
+use crate::{Edit, apply};
 
-/// Name of the output with the new value of a state.
-pub(crate) fn output_name(state: &str) -> String {
+/// Name of the output with the new value of an exposed state.
+pub fn state_output_name(state: &str) -> String {
     format!("new_{state}")
+}
+
+/// Makes the states of all functions inputs and outputs, as [`Edit::ExposeState`] does for one. Returns whether there are any.
+pub fn expose_states(model: &mut Model) -> Result<bool, Error> {
+    let names = |states: &[FeatureDescription]| -> Vec<String> {
+        states.iter().map(|state| state.name.clone()).collect()
+    };
+    let description = &model.description;
+    let functions = description.functions.iter();
+    let functions =
+        functions.map(|function| (Some(function.name.clone()), names(&function.states)));
+    let all: Vec<_> = [(None, names(&description.states))].into_iter().chain(functions).collect();
+    let mut found = false;
+    for (function, states) in all.into_iter().filter(|(_, states)| !states.is_empty()) {
+        let edits: Vec<Edit> = states.into_iter().map(|name| Edit::ExposeState { name }).collect();
+        apply(model, &edits, function.as_deref())?;
+        found = true;
+    }
+    Ok(found)
 }
 
 /// Makes a state an input, and its value after the program an output.
@@ -20,7 +40,7 @@ pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Er
     let Port::State(at) = interface.port(name)? else {
         return Err(Error::new(format!("`{name}` is not a state")));
     };
-    let new_name = output_name(name);
+    let new_name = state_output_name(name);
     if interface.port(&new_name).is_ok() {
         let message = format!("the model has an input or output `{new_name}` already");
         return Err(Error::new(message).with_hint("rename it first"));

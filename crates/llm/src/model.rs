@@ -3,9 +3,9 @@ use std::str::FromStr;
 
 use coremill_compress::Rule;
 use coremill_delegate::FORWARD;
-use coremill_edit::Edit;
+use coremill_edit::expose_states;
 use coremill_graph::{CompileOptions, Device, Executable, Graph, Param, Precision, Session};
-use coremill_mil::model::{FeatureDescription, Model};
+use coremill_mil::model::Model;
 use serde_json::Value;
 
 use crate::chat::ChatTemplate;
@@ -102,14 +102,14 @@ impl Layout {
     }
 }
 
-/// Where the cache of keys and values, and of recurrent layers, is between calls.
+/// Owner of the cache between calls: keys and values, and the values of recurrent layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cache {
-    /// In states of the model.
+    /// The model, in states.
     #[default]
     State,
-    /// With the caller: functions take each cache as an input, and return it with the new tokens as the output `new_NAME`.
+    /// The caller. Functions take each cache as an input, and return it with the new tokens as the output `new_NAME`.
     Io,
 }
 
@@ -143,7 +143,7 @@ pub struct BuildOptions {
     pub all_logits: bool,
     /// Functions, and their inputs and outputs.
     pub layout: Layout,
-    /// Where the cache is between calls.
+    /// Owner of the cache between calls.
     pub cache: Cache,
     /// Number of models that share the layers in [`Layout::Chunks`] and [`Layout::Anemll`]; `None` chooses it by their layers and weights.
     pub chunks: Option<usize>,
@@ -216,7 +216,7 @@ impl BuildOptions {
         self
     }
 
-    /// Sets where the cache is between calls.
+    /// Sets the owner of the cache between calls.
     pub fn cache(mut self, cache: Cache) -> Self {
         self.cache = cache;
         self
@@ -474,7 +474,9 @@ impl LanguageModel {
         let mut compiled = compile_graphs(&session, graphs, storage, &param)?;
         if options.cache == Cache::Io {
             let mut model = compiled.executable.model()?.clone();
-            if expose_states(&mut model)? {
+            if expose_states(&mut model)
+                .map_err(|error| Error::from_source(ErrorKind::Run, error))?
+            {
                 compiled.executable = session.load(model)?;
             }
         }
@@ -526,28 +528,4 @@ fn check_cache(options: &BuildOptions) -> Result<()> {
     };
     let message = format!("the layout `{layout}` keeps its cache in states");
     Err(Error::of_kind(ErrorKind::Argument, message).with_hint(remedy))
-}
-
-/// Makes the states of all functions inputs and outputs. Returns whether there are any.
-fn expose_states(model: &mut Model) -> Result<bool> {
-    let description = &model.description;
-    let functions: Vec<(Option<String>, Vec<String>)> = match description.functions.is_empty() {
-        true => vec![(None, names(&description.states))],
-        false => {
-            let each = description.functions.iter();
-            each.map(|it| (Some(it.name.clone()), names(&it.states))).collect()
-        }
-    };
-    let mut found = false;
-    for (function, states) in functions {
-        found |= !states.is_empty();
-        let edits: Vec<Edit> = states.into_iter().map(|name| Edit::ExposeState { name }).collect();
-        coremill_edit::apply(model, &edits, function.as_deref())
-            .map_err(|error| Error::from_source(ErrorKind::Run, error))?;
-    }
-    Ok(found)
-}
-
-fn names(features: &[FeatureDescription]) -> Vec<String> {
-    features.iter().map(|feature| feature.name.clone()).collect()
 }

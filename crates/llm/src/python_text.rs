@@ -33,8 +33,8 @@ pub(crate) fn check_extent(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Counts the items of lists and dictionaries down from what is left, to the depth at which contents are left out. Returns
-/// whether there are none below.
+/// Subtracts the items of a value from `left`, down to the depth at which contents are left out. Returns `false` if there are items
+/// below it.
 fn count_items(value: &Value, depth: usize, left: &mut usize) -> Result<bool, Error> {
     let kind = value.kind();
     if !matches!(kind, ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {

@@ -109,7 +109,7 @@ pub(crate) struct CompiledModel {
     pub(crate) used_rules: Vec<usize>,
 }
 
-/// How weights are stored.
+/// Storage of a model's weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Storage<'a> {
     pub(crate) weights: Weights,

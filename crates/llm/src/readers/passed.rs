@@ -1,3 +1,4 @@
+use coremill_edit::state_output_name;
 use coremill_graph::{ArrayView, Executable, Outputs};
 
 use super::floats;
@@ -10,12 +11,7 @@ struct PassedCache {
     elements: Vec<f32>,
 }
 
-/// Name of the output with the new value of a cache.
-fn output_of(name: &str) -> String {
-    format!("new_{name}")
-}
-
-/// Caches that a model does not keep in states. There are none if it has states.
+/// Caches that the caller passes to each call. Empty for models with states.
 #[derive(Default)]
 pub(super) struct PassedCaches(Vec<PassedCache>);
 
@@ -23,7 +19,8 @@ impl PassedCaches {
     /// The caches of a function, filled with zeros.
     pub(super) fn of(executable: &mut Executable, function: &str) -> Result<PassedCaches> {
         let outputs = executable.outputs(function)?;
-        let is_passed = |name: &str| outputs.iter().any(|output| output.name == output_of(name));
+        let is_passed =
+            |name: &str| outputs.iter().any(|output| output.name == state_output_name(name));
         let mut caches = Vec::new();
         for input in executable.inputs(function)? {
             if is_passed(&input.name) {
@@ -50,7 +47,7 @@ impl PassedCaches {
     /// Keeps the caches that a function returned.
     pub(super) fn keep(&mut self, outputs: &Outputs) -> Result<()> {
         for cache in &mut self.0 {
-            let name = output_of(&cache.name);
+            let name = state_output_name(&cache.name);
             let new = floats(outputs, &name)?;
             if new.len() != cache.elements.len() {
                 fail!(Run, "`{name}` has {} elements of {}", new.len(), cache.elements.len());

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// `model.layers.*.mlp.down_proj.weight`. Other weights are stored by `--weights`
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Where the cache is between calls
+    /// Owner of the cache between calls
     #[arg(long, value_enum, default_value_t = CacheArg::State)]
     cache: CacheArg,
     /// Functions and their inputs [default: `executorch` for a `.pte`, otherwise `coremill`]
@@ -130,9 +130,9 @@ fn chunk_count(text: &str) -> Result<ChunkCount, String> {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum CacheArg {
-    /// In states of the model
+    /// The model, in states
     State,
-    /// With the caller, as inputs and as outputs `new_NAME`
+    /// The caller, which passes it as inputs and gets it back as outputs `new_NAME`
     Io,
 }
 
