@@ -76,6 +76,10 @@ def cases() -> Iterator[Case]:
         yield case(f"aten.{name}.default", EDGES)
     # e⁶⁰ overflows fp16.
     yield case("aten.expm1.default", EDGES, settings={"precisions": ("fp32",)})
+    name = "aten.special_spherical_bessel_j0.default"
+    yield case(name, EDGES)
+    yield case(name, torch.cat([real(5, 4), real(5, 4) * 0.3, real(5, 4) * 1e-3, real(5, 4) * 20]))
+    yield case(name, whole(3, 4), settings={"precisions": ("fp32",)})
     for name in ("isnan", "isinf", "isfinite"):
         yield case(f"aten.{name}.default", whole(3, 4))
         yield case(f"aten.{name}.default", free(real, (3, 4), (5, 4)))

@@ -25,6 +25,12 @@ pub(crate) const ROWS: &[Row] = &[
         "where(self < 0, -inf, where(self == 0, 0, -(self * log(self))))",
         &["aten.special_entr"],
     ),
+    // The quotient cancels near 0.
+    formula(
+        "q = x * x; series = 1 + q * (q * (q * -0.000198412698 + 0.00833333333) - 0.166666667); \
+         where(abs(x) < 0.5, series, where(abs(x) == inf, 0, sin(x) / x))",
+        &["aten.special_spherical_bessel_j0"],
+    ),
     // Normal distribution function.
     by(|call| mapped(call, normal_share), &["aten.special_ndtr"]),
     by(|call| mapped(call, inverse_normal_share), &["aten.special_ndtri"]),
