@@ -259,9 +259,11 @@ def test_rules_change_some_weights_of_gguf_files(tmp_path):
         {"name": "model.layers.*.mlp.down_proj.weight", "linear": "int8"},
         {"name": "*.0.mlp.up_proj.*", "palettize": 6},
         {"name": "*.q_proj.weight", "keep": True},
+        {"name": "model.layers.9.*", "linear": "int8"},
     ]
-    with pytest.warns(UserWarning, match="no tokenizer was found"):
+    with pytest.warns(UserWarning, match="rule") as warned:
         llm.convert(path, output, context=64, prefill=1, rules=rules)
+    assert [str(it.message) for it in warned if "rule" in str(it.message)] == ["rule 4 selects no weight"]
     package = coremltools.models.MLModel(str(output), skip_model_load=True)
     spec = package.get_spec()
     program = load.load(spec, spec.specificationVersion, package.weights_dir)

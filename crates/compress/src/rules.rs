@@ -203,7 +203,7 @@ fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
     Ok(target)
 }
 
-/// Names of the weights that rules compress in a model, with the index of the rule.
+/// The index of the rule that selects a weight, by the name of the weight.
 pub fn selected(model: &Model, rules: &[Rule]) -> Result<HashMap<String, usize>, Error> {
     let mut found = HashMap::new();
     for function in &model.program.functions {
@@ -211,8 +211,7 @@ pub fn selected(model: &Model, rules: &[Rule]) -> Result<HashMap<String, usize>,
         let editor = Editor::new(&mut draft);
         for id in editor.ops() {
             let Some(Candidate::Weight(weight)) = candidate(&editor, id) else { continue };
-            let rule = rules.iter().position(|rule| rule.selector.selects(&weight));
-            if let Some(at) = rule.filter(|&at| !rules[at].form.is_plain()) {
+            if let Some(at) = rules.iter().position(|rule| rule.selector.selects(&weight)) {
                 found.insert(weight.name, at);
             }
         }

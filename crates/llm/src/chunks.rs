@@ -16,7 +16,7 @@ use crate::decoder::{
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::files::{check_own, save_model, write_text};
 use crate::model::{BuildOptions, DECODE, LanguageModel, Layout, PREFILL, SavedModel};
-use crate::weights::Weights;
+use crate::weights::{RuleUse, Weights};
 
 /// Name of the file that lists the models.
 pub(crate) const MANIFEST: &str = "coremill.json";
@@ -146,7 +146,7 @@ impl LanguageModel {
         let manifest = format!("{:#}\n", self.chunk_manifest(options)?);
         let list = directory.join(MANIFEST);
         check_own(&list, &manifest)?;
-        let mut saved = SavedModel::default();
+        let (mut saved, mut rule_use) = (SavedModel::default(), RuleUse::default());
         for (name, graphs) in self.chunk_graphs(options)? {
             let path = directory.join(name);
             stage(&format!("writing {}", path.display()));
@@ -154,10 +154,11 @@ impl LanguageModel {
             save_model(&path, compiled.executable.model()?, durable)?;
             saved.files.push(path);
             saved.losses.append(&mut compiled.losses);
-            saved.used_rules.append(&mut compiled.used_rules);
+            rule_use.append(compiled.rule_use);
         }
         write_text(&list, &manifest)?;
         saved.files.push(list);
+        saved.warnings = rule_use.warnings(&options.rules);
         Ok(saved)
     }
 

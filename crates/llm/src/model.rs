@@ -243,8 +243,8 @@ pub struct SavedModel {
     pub files: Vec<PathBuf>,
     /// Losses of weights that were stored as integers.
     pub losses: Vec<TensorLoss>,
-    /// Indices of [`BuildOptions::rules`] that apply to weights.
-    pub used_rules: Vec<usize>,
+    /// Rules that select no weight, and weights that rules cannot compress.
+    pub warnings: Vec<String>,
 }
 
 impl LanguageModel {
@@ -514,8 +514,10 @@ impl LanguageModel {
 
 /// Refuses layouts in which callers expect states.
 fn check_cache(options: &BuildOptions) -> Result<()> {
+    if options.cache == Cache::State {
+        return Ok(());
+    }
     let (layout, remedy) = match options.layout {
-        _ if options.cache == Cache::State => return Ok(()),
         Layout::ExecuTorch => {
             ("executorch", "choose `executorch-static` or `executorch-multifunction`")
         }

@@ -113,7 +113,7 @@ impl LanguageModel {
             return Ok(saved);
         }
         let graphs = self.graphs(&options)?;
-        let CompiledModel { mut executable, losses, used_rules } =
+        let CompiledModel { mut executable, losses, rule_use } =
             self.compile_graphs(&graphs, Device::Host, 0, &options)?;
         if !layout.is_program() {
             let mut model = executable.model()?.clone();
@@ -132,7 +132,7 @@ impl LanguageModel {
         }
         let mut files = vec![path.clone()];
         files.extend(write_companions(directory, companions)?);
-        Ok(SavedModel { files, losses, used_rules })
+        Ok(SavedModel { files, losses, warnings: rule_use.warnings(&options.rules) })
     }
 }
 

@@ -105,8 +105,35 @@ pub(crate) fn named<T: Copy>(option: &str, name: &str, values: &[(&str, T)]) -> 
 pub(crate) struct CompiledModel {
     pub(crate) executable: Executable,
     pub(crate) losses: Vec<TensorLoss>,
-    /// Indices of the rules that apply to weights.
-    pub(crate) used_rules: Vec<usize>,
+    pub(crate) rule_use: RuleUse,
+}
+
+/// What rules did to the weights of a model.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleUse {
+    /// Indices of the rules that select weights.
+    selecting: Vec<usize>,
+    /// Weights that stay floats, with the reason.
+    kept: Vec<String>,
+}
+
+impl RuleUse {
+    /// Adds the use in another model.
+    pub(crate) fn append(&mut self, mut other: RuleUse) {
+        self.selecting.append(&mut other.selecting);
+        self.kept.append(&mut other.kept);
+    }
+
+    /// Warnings about rules that select no weight, and weights that rules cannot compress.
+    pub(crate) fn warnings(mut self, rules: &[Rule]) -> Vec<String> {
+        let unused = (0..rules.len()).filter(|at| !self.selecting.contains(at));
+        let unused: Vec<_> =
+            unused.map(|at| format!("rule {} selects no weight", at + 1)).collect();
+        // Functions share weights.
+        self.kept.sort();
+        self.kept.dedup();
+        self.kept.into_iter().chain(unused).collect()
+    }
 }
 
 /// Storage of a model's weights.
@@ -143,26 +170,32 @@ pub(crate) fn compile_graphs(
         let param = param(name)?;
         executable.set(name, if is_dense { param.to_dense()? } else { param })?;
     }
+    let mut rule_use = RuleUse::default();
     if keeps_codes && is_dense {
         let selected = selected(executable.model()?, &rules).map_err(compression_error)?;
-        for name in declared.iter().filter(|name| !selected.contains_key(&identifier(name))) {
+        let is_compressed = |name: &str| {
+            selected.get(&identifier(name)).is_some_and(|&at| !rules[at].form.is_plain())
+        };
+        for name in declared.iter().filter(|name| !is_compressed(name)) {
             executable.set(name, param(name)?)?;
         }
+        rule_use.selecting.extend(selected.into_values());
     }
     let is_float = matches!(weights, Weights::Exact | Weights::Fp16);
     if is_float && rules.is_empty() {
-        return Ok(CompiledModel { executable, losses: Vec::new(), used_rules: Vec::new() });
+        return Ok(CompiledModel { executable, losses: Vec::new(), rule_use });
     }
+    let given = rules.len();
     let own = (!is_float).then(|| Rule { selector: Default::default(), form: form_of(weights) });
     let rules: Vec<Rule> = rules.into_iter().chain(own).collect();
     let mut model = executable.model()?.clone();
-    let (mut losses, used_rules) = compress_weights(&mut model, rules, &declared)?;
+    let mut losses = compress_weights(&mut model, rules, given, &declared, &mut rule_use)?;
     for loss in &mut losses {
         if let Ok(param) = param(&loss.tensor) {
             loss.scheme = storage(&param);
         }
     }
-    Ok(CompiledModel { executable: session.load(model)?, losses, used_rules })
+    Ok(CompiledModel { executable: session.load(model)?, losses, rule_use })
 }
 
 fn compression_error(error: coremill_compress::Error) -> Error {
@@ -197,28 +230,41 @@ fn form_of(weights: Weights) -> CompressionConfig {
     }
 }
 
-/// Compresses the weights of a model by rules. Returns the loss of each one, by the name of its parameter, and the indices of the
-/// rules that apply.
+/// Compresses the weights of a model by rules, and records the use of the first `given` rules. Returns the loss of each weight, by the
+/// name of its parameter.
 fn compress_weights(
     model: &mut Model,
     rules: Vec<Rule>,
+    given: usize,
     declared: &[String],
-) -> Result<(Vec<TensorLoss>, Vec<usize>)> {
+    rule_use: &mut RuleUse,
+) -> Result<Vec<TensorLoss>> {
     let options = CompressOptions { rules, ..CompressOptions::default() };
     let compressed = compress(model, &options, &|_, _| {}).map_err(compression_error)?;
-    let used = compressed.iter().filter_map(|weight| weight.rule).collect();
     let names: HashMap<String, &String> =
         declared.iter().map(|name| (identifier(name), name)).collect();
     let mut losses: Vec<TensorLoss> = Vec::new();
     for weight in compressed {
-        let CompressionOutcome::Compressed { snr, .. } = weight.fate else { continue };
         let tensor = names.get(&weight.name).map_or(weight.name, |name| name.to_string());
-        // Functions share weights.
-        if snr.is_finite() && !losses.iter().any(|loss| loss.tensor == tensor) {
-            losses.push(TensorLoss { tensor, scheme: String::new(), decibels: snr });
+        let rule = weight.rule.filter(|&at| at < given);
+        rule_use.selecting.extend(rule);
+        match weight.fate {
+            // Functions share weights.
+            CompressionOutcome::Compressed { snr, .. } => {
+                if snr.is_finite() && !losses.iter().any(|loss| loss.tensor == tensor) {
+                    losses.push(TensorLoss { tensor, scheme: String::new(), decibels: snr });
+                }
+            }
+            CompressionOutcome::Kept(reason) => {
+                if let Some(at) = rule.filter(|&at| !options.rules[at].form.is_plain()) {
+                    let text =
+                        format!("`{tensor}` stays in fp16 in spite of rule {}: {reason}", at + 1);
+                    rule_use.kept.push(text);
+                }
+            }
         }
     }
-    Ok((losses, used))
+    Ok(losses)
 }
 
 /// The scheme of a tensor, or its element type.

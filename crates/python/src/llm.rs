@@ -49,7 +49,7 @@ pub(crate) fn llm_convert(
     options: Text,
 ) -> PyResult<Vec<String>> {
     let options: ConvertOptions = parsed(py, &options.0)?;
-    let Conversion { files, warning } = work::run(py, move |stage| {
+    let Conversion { files, warnings } = work::run(py, move |stage| {
         stage.set(format!("reading {}", model.0.display()));
         match ModelKind::of(&model.0) {
             ModelKind::Embedding => {
@@ -80,23 +80,23 @@ pub(crate) fn llm_convert(
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
         Ok(Conversion::new(written, warning))
     })?;
-    if let Some(warning) = warning {
+    for warning in warnings {
         let text = CString::new(warning.replace('\0', ""))?;
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
     }
     Ok(files)
 }
 
-/// Paths of written files, and a warning.
+/// Paths of written files, and warnings.
 struct Conversion {
     files: Vec<String>,
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl Conversion {
     fn new(saved: SavedModel, warning: Option<String>) -> Conversion {
         let files = saved.files.into_iter().map(|path| path.display().to_string()).collect();
-        Conversion { files, warning }
+        Conversion { files, warnings: warning.into_iter().chain(saved.warnings).collect() }
     }
 }
 

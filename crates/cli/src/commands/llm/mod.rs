@@ -353,10 +353,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let saved = model
             .save(&destination, &companions, &options, args.sync, &mut stage)
             .map_err(|error| failure(&error))?;
+        plan.warnings.extend(saved.warnings);
         plan.losses.extend(saved.losses.into_iter().map(loss_of));
-        let unused = (0..options.rules.len()).filter(|at| !saved.used_rules.contains(at));
-        let told = unused.map(|at| format!("rule {} selects no weight", at + 1));
-        plan.warnings.extend(told);
         if let Some(ids) = text {
             let verified = args.verify.run(&model, &destination, &options, &ids, &progress)?;
             plan.verified = Some(verified);
