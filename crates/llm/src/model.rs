@@ -69,23 +69,33 @@ impl FromStr for Layout {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Layout> {
-        named(
-            "layout",
-            name,
-            &[
-                ("coremill", Layout::Coremill),
-                ("executorch", Layout::ExecuTorch),
-                ("executorch-static", Layout::ExecuTorchStatic),
-                ("executorch-multifunction", Layout::ExecuTorchMultifunction),
-                ("swift-transformers", Layout::SwiftTransformers),
-                ("anemll", Layout::Anemll),
-                ("chunks", Layout::Chunks),
-            ],
-        )
+        let all = [
+            Layout::Coremill,
+            Layout::ExecuTorch,
+            Layout::ExecuTorchStatic,
+            Layout::ExecuTorchMultifunction,
+            Layout::SwiftTransformers,
+            Layout::Anemll,
+            Layout::Chunks,
+        ];
+        named("layout", name, &all.map(|layout| (layout.name(), layout)))
     }
 }
 
 impl Layout {
+    /// The name in options.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Layout::Coremill => "coremill",
+            Layout::ExecuTorch => "executorch",
+            Layout::ExecuTorchStatic => "executorch-static",
+            Layout::ExecuTorchMultifunction => "executorch-multifunction",
+            Layout::SwiftTransformers => "swift-transformers",
+            Layout::Anemll => "anemll",
+            Layout::Chunks => "chunks",
+        }
+    }
+
     /// Whether there are several models in a directory, which are for the Neural Engine.
     pub(crate) fn is_chunked(self) -> bool {
         matches!(self, Layout::Chunks | Layout::Anemll)
@@ -517,17 +527,15 @@ fn check_cache(options: &BuildOptions) -> Result<()> {
     if options.cache == Cache::State {
         return Ok(());
     }
-    let (layout, remedy) = match options.layout {
-        Layout::ExecuTorch => {
-            ("executorch", "choose `executorch-static` or `executorch-multifunction`")
-        }
-        Layout::SwiftTransformers => ("swift-transformers", "choose `coremill`"),
-        Layout::Anemll => ("anemll", "choose the profile `ane` without a layout"),
+    let remedy = match options.layout {
+        Layout::ExecuTorch => "choose `executorch-static` or `executorch-multifunction`",
+        Layout::SwiftTransformers => "choose `coremill`",
+        Layout::Anemll => "choose the profile `ane` without a layout",
         Layout::Coremill
         | Layout::Chunks
         | Layout::ExecuTorchStatic
         | Layout::ExecuTorchMultifunction => return Ok(()),
     };
-    let message = format!("the layout `{layout}` keeps its cache in states");
+    let message = format!("the layout `{}` keeps its cache in states", options.layout.name());
     Err(Error::of_kind(ErrorKind::Argument, message).with_hint(remedy))
 }

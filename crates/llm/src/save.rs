@@ -62,9 +62,8 @@ impl Destination {
             return Ok(Destination { layout, model, directory });
         }
         if layout.is_chunked() {
-            let name = if layout == Layout::Chunks { "chunks" } else { "anemll" };
-            let message =
-                format!("{} is one model, and the layout `{name}` has several", output.display());
+            let (path, name) = (output.display(), layout.name());
+            let message = format!("{path} is one model, and the layout `{name}` has several");
             let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("write to a directory"));
         }

@@ -10,6 +10,7 @@ use coremill_compress::{
 };
 use coremill_graph::{Executable, Graph, Param, Params, Session};
 use coremill_mil::model::Model;
+use coremill_mil::text::identifier;
 
 use crate::error::{Error, ErrorKind, Result, fail};
 
@@ -108,7 +109,7 @@ pub(crate) struct CompiledModel {
     pub(crate) rule_use: RuleUse,
 }
 
-/// What rules did to the weights of a model.
+/// Use of the rules in a model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleUse {
     /// Indices of the rules that select weights.
@@ -146,11 +147,6 @@ pub(crate) struct Storage<'a> {
     pub(crate) rules: &'a [Rule],
 }
 
-/// The name of a weight in MIL, where names are identifiers, for the name of a parameter or a pattern for names.
-fn identifier(name: &str) -> String {
-    name.replace(|it: char| !it.is_ascii_alphanumeric() && !matches!(it, '*' | '?'), "_")
-}
-
 /// Compiles the functions of one model, sets their parameters to tensors of files, and compresses these.
 pub(crate) fn compile_graphs(
     session: &Session,
@@ -172,7 +168,8 @@ pub(crate) fn compile_graphs(
     }
     let mut rule_use = RuleUse::default();
     if keeps_codes && is_dense {
-        let selected = selected(executable.model()?, &rules).map_err(compression_error)?;
+        let selected = selected(executable.model()?, &rules)
+            .map_err(|error| Error::from_source(ErrorKind::Run, error))?;
         let is_compressed = |name: &str| {
             selected.get(&identifier(name)).is_some_and(|&at| !rules[at].form.is_plain())
         };
@@ -198,14 +195,11 @@ pub(crate) fn compile_graphs(
     Ok(CompiledModel { executable: session.load(model)?, losses, rule_use })
 }
 
-fn compression_error(error: coremill_compress::Error) -> Error {
-    Error::of_kind(ErrorKind::Run, error.to_string()).with_source(error)
-}
-
 /// A rule whose patterns for the names of parameters match the names of weights in MIL.
 fn with_identifiers(mut rule: Rule) -> Rule {
+    let is_other = |it: char| !it.is_ascii_alphanumeric() && !matches!(it, '*' | '?');
     for name in &mut rule.selector.names {
-        *name = identifier(name);
+        *name = name.replace(is_other, "_");
     }
     rule
 }
@@ -240,7 +234,8 @@ fn compress_weights(
     rule_use: &mut RuleUse,
 ) -> Result<Vec<TensorLoss>> {
     let options = CompressOptions { rules, ..CompressOptions::default() };
-    let compressed = compress(model, &options, &|_, _| {}).map_err(compression_error)?;
+    let compressed = compress(model, &options, &|_, _| {})
+        .map_err(|error| Error::from_source(ErrorKind::Run, error))?;
     let names: HashMap<String, &String> =
         declared.iter().map(|name| (identifier(name), name)).collect();
     let mut losses: Vec<TensorLoss> = Vec::new();
