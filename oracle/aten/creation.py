@@ -70,6 +70,12 @@ def cases() -> Iterator[Case]:
     for steps in (1, 2, 5, 11):
         yield case("aten.linspace.default", -1.0, 2.0, steps)
     yield case("aten.linspace.default", 0, 10, 5, dtype=torch.int64)
+    for steps in (1, 2, 7):
+        yield case("aten.linspace.Tensor_Tensor", real(), real(), steps)
+    yield case("aten.linspace.Tensor_Scalar", real(), 3, 6)
+    yield case("aten.linspace.Scalar_Tensor", -2.5, real(), 6)
+    yield case("aten.linspace.Tensor_Tensor", torch.tensor(-3), torch.tensor(10), 4)
+    yield case("aten.linspace.Tensor_Tensor", torch.tensor(0), torch.tensor(10), 5, dtype=torch.int64)
     yield case("aten.logspace.default", 0.0, 2.0, 5)
     yield case("aten.eye.default", 4)
     yield case("aten.eye.m", 3, 5)

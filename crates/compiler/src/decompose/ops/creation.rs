@@ -17,6 +17,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(filled_by_tensor, &["aten.fill.Tensor"]),
     by(counted, &["aten.arange"]),
     by(linspace, &["aten.linspace.default", "aten.logspace.default"]),
+    by(linspace_of_tensors, &["aten.linspace.{Scalar_Tensor,Tensor_Scalar,Tensor_Tensor}"]),
     by(eye, &["aten.eye"]),
     by(triangle, &["aten.triu", "aten.tril"]),
     by(triangle_places, &["aten.tril_indices", "aten.triu_indices"]),
@@ -86,6 +87,23 @@ fn linspace(call: &mut Call<'_>) -> Results {
                    where(given(base), base ^ values, values)";
     let half = steps / 2;
     let values = calc!(call, formula, count, step, start, steps, end, half)?;
+    one(call.cast(&values, dtype)?)
+}
+
+fn linspace_of_tensors(call: &mut Call<'_>) -> Results {
+    let dtype = call.result(0)?.dtype;
+    let wide = if is_float(dtype) { dtype } else { ScalarType::Float32 };
+    let (start, end) = (call.tensor_as("start", wide)?, call.tensor_as("end", wide)?);
+    let steps = call.int("steps")?;
+    let count = call.count(&Size::Fixed(steps), wide)?;
+    let (half, parts) = (steps / 2, steps.saturating_sub(1).max(1));
+    // Counts from both ends like torch, so that the last element is exact.
+    let formula = "step = (end - start) / parts; \
+                   where(count < half, start + step * count, end - step * (parts - count))";
+    let values = match steps {
+        ..=1 => call.expand(&start, vec![Size::Fixed(steps)])?,
+        _ => calc!(call, formula, start, end, parts, count, half)?,
+    };
     one(call.cast(&values, dtype)?)
 }
 
