@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 from .._writes import is_written
 from ._masks import with_constant_indices
@@ -420,7 +421,10 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
             for name in without_quantized_tensors(self.ts_graph, {**known[0], **known[1]}):
                 for tensors in known:
                     tensors.pop(name, None)
-            program = super().convert()
+            with warnings.catch_warnings():
+                # Weights of modules that the traced one does not use are no defect.
+                warnings.filterwarnings("ignore", "Manually populate", UserWarning)
+                program = super().convert()
             for name in [name for name, tensor in program.state_dict.items() if tensor.is_quantized]:
                 del program.state_dict[name]
             return program
