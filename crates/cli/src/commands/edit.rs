@@ -2,10 +2,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use coremill::edit::{self, Edit, ShapeEdit};
-use coremill_mil::model::Metadata;
 
 use super::convert::shapes::InputShapes;
-use super::edits::{Assignment, InterfaceArgs};
+use super::edits::{Assignment, InterfaceArgs, MetadataArgs};
 use crate::output::{Failure, OutputPath};
 
 /// Change the inputs, outputs and metadata of a model
@@ -49,21 +48,8 @@ pub(crate) struct Args {
     /// An input that callers may leave out, and the element that fills it then
     #[arg(long = "optional", value_name = "NAME=NUMBER", help_heading = "Interface")]
     optional: Vec<Default>,
-    /// Author of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    author: Option<String>,
-    /// License of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    license: Option<String>,
-    /// Description of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    description: Option<String>,
-    /// Version of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    model_version: Option<String>,
-    /// A note under a key of its own; an empty value removes it
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Metadata")]
-    metadata: Vec<Assignment>,
+    #[command(flatten)]
+    metadata: MetadataArgs,
     /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
@@ -95,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let edits = edits(args)?;
     edit::apply(&mut opened.model, &edits, args.function.as_deref())
         .map_err(|error| super::failure(&error))?;
-    change_metadata(args, opened.model.description.metadata.get_or_insert_default());
+    args.metadata.apply(opened.model.description.metadata.get_or_insert_default())?;
     // What the text says is no longer what the model is.
     opened.source = None;
     let verified = super::verify(&opened)?;
@@ -120,24 +106,4 @@ fn edits(args: &Args) -> Result<Vec<Edit>, Failure> {
     let renames = args.renames.iter().cloned();
     edits.extend(renames.map(|Assignment { name, text }| Edit::Rename { from: name, to: text }));
     Ok(edits)
-}
-
-fn change_metadata(args: &Args, metadata: &mut Metadata) {
-    let texts = [
-        (&args.author, &mut metadata.author),
-        (&args.license, &mut metadata.license),
-        (&args.description, &mut metadata.short_description),
-        (&args.model_version, &mut metadata.version),
-    ];
-    for (given, held) in texts {
-        if let Some(given) = given {
-            held.clone_from(given);
-        }
-    }
-    for Assignment { name, text } in &args.metadata {
-        match text.is_empty() {
-            true => metadata.user_defined.retain(|(key, _)| key != name),
-            false => metadata.set_user_defined(name, text),
-        }
-    }
 }

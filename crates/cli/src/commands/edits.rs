@@ -1,9 +1,10 @@
-//! Options for inputs and outputs that `convert` and `edit` share.
+//! Options that `convert` and `edit` share.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use coremill::edit::{Classifier, Edit, ElementType, Error, ImageEdit, Labels};
+use coremill_mil::model::Metadata;
 
 use crate::output::Failure;
 
@@ -39,6 +40,53 @@ pub(super) struct InterfaceArgs {
     /// A description of an input, an output or a state
     #[arg(long = "describe", value_name = "NAME=TEXT", help_heading = "Interface")]
     descriptions: Vec<Assignment>,
+}
+
+/// Author, license and other metadata of a model.
+#[derive(clap::Args)]
+pub(super) struct MetadataArgs {
+    /// Author of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    author: Option<String>,
+    /// License of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    license: Option<String>,
+    /// Description of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    description: Option<String>,
+    /// Version of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    model_version: Option<String>,
+    /// Another metadata entry; repeatable. An empty text removes the entry
+    #[arg(long, value_name = "NAME=TEXT", help_heading = "Metadata")]
+    metadata: Vec<Assignment>,
+}
+
+impl MetadataArgs {
+    /// Changes the metadata that the options name.
+    pub(super) fn apply(&self, metadata: &mut Metadata) -> Result<(), Failure> {
+        let texts = [
+            (&self.author, &mut metadata.author),
+            (&self.license, &mut metadata.license),
+            (&self.description, &mut metadata.short_description),
+            (&self.model_version, &mut metadata.version),
+        ];
+        for (given, held) in texts {
+            if let Some(given) = given {
+                held.clone_from(given);
+            }
+        }
+        for (index, Assignment { name, text }) in self.metadata.iter().enumerate() {
+            if self.metadata[..index].iter().any(|earlier| earlier.name == *name) {
+                return Err(Failure::user(format_args!("the metadata `{name}` is given twice")));
+            }
+            match text.is_empty() {
+                true => metadata.user_defined.retain(|(key, _)| key != name),
+                false => metadata.set_user_defined(name, text),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `NAME=TEXT`.

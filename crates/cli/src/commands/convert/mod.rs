@@ -8,13 +8,11 @@ pub(super) mod refusals;
 pub(super) mod report;
 pub(super) mod shapes;
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Instant;
 
-use super::edits::InterfaceArgs;
+use super::edits::{InterfaceArgs, MetadataArgs};
 use coremill::convert::{self as library, NumericsReport};
 use coremill::edit;
 use coremill::precision::Output;
@@ -61,21 +59,8 @@ pub(crate) struct Args {
     output_names: Vec<String>,
     #[command(flatten)]
     interface: InterfaceArgs,
-    /// Author of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    author: Option<String>,
-    /// License of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    license: Option<String>,
-    /// Description of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    description: Option<String>,
-    /// Version of the model
-    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
-    model_version: Option<String>,
-    /// Another metadata entry; repeatable
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Metadata")]
-    metadata: Vec<Note>,
+    #[command(flatten)]
+    metadata: MetadataArgs,
     /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
@@ -90,26 +75,6 @@ enum StatesArg {
     Keep,
     /// Turn them into inputs, and their new values into outputs
     Io,
-}
-
-/// `KEY=VALUE`.
-#[derive(Clone, Debug)]
-struct Note {
-    key: String,
-    value: String,
-}
-
-impl FromStr for Note {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Note, String> {
-        match text.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => {
-                Ok(Note { key: key.trim().to_owned(), value: value.to_owned() })
-            }
-            _ => Err("expects `KEY=VALUE`".to_owned()),
-        }
-    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -214,13 +179,8 @@ impl From<Failure> for Stop {
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {
-    let mut notes = BTreeMap::new();
-    for Note { key, value } in &args.metadata {
-        if notes.insert(key.clone(), value.clone()).is_some() {
-            return Err(Failure::user(format_args!("the metadata `{key}` is given twice")));
-        }
-    }
-    let text = |given: &Option<String>| given.clone().unwrap_or_default();
+    let mut metadata = Metadata::default();
+    args.metadata.apply(&mut metadata)?;
     Ok(Options {
         states: match args.states {
             StatesArg::Keep => States::Keep,
@@ -228,14 +188,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         },
         input_names: args.input_names.clone(),
         output_names: args.output_names.clone(),
-        metadata: Metadata {
-            short_description: text(&args.description),
-            version: text(&args.model_version),
-            author: text(&args.author),
-            license: text(&args.license),
-            user_defined: notes.into_iter().collect(),
-            ..Metadata::default()
-        },
+        metadata,
         at_least: Some(edit::needs(&args.interface.edits()?)),
         ..args.program.options()?
     })

@@ -108,7 +108,7 @@ fn parse_spec(text: &str) -> Result<CompileSpec, String> {
         Some((key, value)) => {
             Ok(CompileSpec { key: key.to_owned(), value: value.as_bytes().to_vec() })
         }
-        None => Err("expects `KEY=VALUE`".to_owned()),
+        None => Err("expected `KEY=VALUE`".to_owned()),
     }
 }
 
