@@ -340,7 +340,7 @@ def convert(
     output: PathLike,
     *,
     context: int | None = None,
-    prefill: int = 64,
+    prefill: int | None = None,
     long_prefill: int = 256,
     weights: str = "exact",
     rules: Sequence[Mapping[str, Any]] = (),
@@ -361,7 +361,7 @@ def convert(
             a directory for `encoder.mlpackage` and `decoder.mlpackage`.
         context: positions of the cache; the model's longest sequence, at most 2048, if left out. For an embedding model the most
             tokens of a text; the model's longest text if left out. For a speech model the most tokens of a window of audio.
-        prefill: tokens that the model reads in one call.
+        prefill: tokens that the function `prefill` reads in one call; 1 leaves it out. If left out, 64, or as many as the context allows.
         long_prefill: tokens that the function `long_prefill` of the layout `coremill` reads in one call; 1 leaves it out, and a context of
             less than two calls, too.
         weights: `exact` keeps the weights of the file if Core ML has their form; `fp16`, `int8`, `int4`, or `lut4` and

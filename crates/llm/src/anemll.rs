@@ -66,9 +66,9 @@ impl LanguageModel {
     }
 
     fn anemll_parts(&self, options: &BuildOptions) -> Result<Vec<Part>> {
-        self.check_sizes(options)?;
+        let prefill = self.check_sizes(options)?;
         self.check_anemll(options)?;
-        let BuildOptions { context, prefill, .. } = *options;
+        let context = options.context;
         let config = self.config();
         let names = self.anemll_files(options)?;
         let chunks = self.chunk_layers(options)?;
@@ -96,7 +96,7 @@ impl LanguageModel {
 
     /// Refuses models and options that ANEMLL's programs do not support.
     fn check_anemll(&self, options: &BuildOptions) -> Result<()> {
-        let BuildOptions { context, prefill, .. } = *options;
+        let (context, prefill) = (options.context, options.block());
         let config = self.config();
         refuse_block_scales(options)?;
         if !options.rules.is_empty() {
@@ -161,7 +161,8 @@ impl LanguageModel {
 
     /// The description of the bundle.
     fn anemll_meta(&self, options: &BuildOptions, chunks: usize) -> String {
-        let BuildOptions { context, prefill, weights, .. } = *options;
+        let BuildOptions { context, weights, .. } = *options;
+        let prefill = options.block();
         let (name, prefix) = (self.config().family.name, self.anemll_prefix());
         let [embeddings, all, head] = part_names(&prefix, weights);
         let bits = weights.table_bits().map_or_else(|| "none".to_owned(), |bits| bits.to_string());
@@ -204,7 +205,8 @@ impl LanguageModel {
 
 /// Adds the metadata, and the two lengths of the embeddings.
 fn describe(model: &mut Model, options: &BuildOptions, chunk: Option<(usize, usize)>) {
-    let BuildOptions { context, prefill, weights, .. } = *options;
+    let BuildOptions { context, weights, .. } = *options;
+    let prefill = options.block();
     let description = &mut model.description;
     let metadata = description.metadata.get_or_insert_default();
     let mut set =

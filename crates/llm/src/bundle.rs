@@ -61,6 +61,15 @@ impl Bundle {
         }
     }
 
+    /// Options of compiling weights. `context` is [`LanguageModel::default_context`] if it is left out.
+    pub fn build_options(&self, context: Option<usize>) -> BuildOptions {
+        let context = context.or_else(|| self.weights().map(LanguageModel::default_context));
+        match context {
+            Some(context) => BuildOptions::default().context(context),
+            None => BuildOptions::default(),
+        }
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         match &self.form {

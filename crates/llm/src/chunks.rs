@@ -93,8 +93,8 @@ impl LanguageModel {
 
     /// The names and functions of the models.
     fn chunk_graphs(&self, options: &BuildOptions) -> Result<Vec<(String, Vec<Graph>)>> {
-        self.check_sizes(options)?;
-        let BuildOptions { context, prefill, .. } = *options;
+        let prefill = self.check_sizes(options)?;
+        let context = options.context;
         if !context.is_multiple_of(ALIGNMENT) {
             let message = format!(
                 "`context` must be a multiple of {ALIGNMENT} for the Neural Engine, got {context}"
@@ -189,7 +189,7 @@ impl LanguageModel {
             "layout": "chunks",
             "family": config.family.name,
             "context": context,
-            "prefill": options.prefill,
+            "prefill": options.block(),
             "width": config.width,
             "vocabulary": config.vocabulary,
             "embeddings": EMBEDDINGS,

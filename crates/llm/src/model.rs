@@ -131,14 +131,20 @@ impl FromStr for Cache {
     }
 }
 
+/// Positions of the cache if no option says more, and the model allows them.
+const DEFAULT_CONTEXT: usize = 2048;
+
+/// Tokens that `prefill` reads in a call if no option says more.
+const DEFAULT_BLOCK: usize = 64;
+
 /// Options of converting a language model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BuildOptions {
     /// Positions of the cache.
     pub context: usize,
-    /// Tokens that `prefill` reads in a call; 1 leaves the function out.
-    pub prefill: usize,
+    /// Tokens that `prefill` reads in a call; 1 leaves the function out. `None` is 64, or as many as the context allows.
+    pub prefill: Option<usize>,
     /// Tokens that `long_prefill` reads in a call, in [`Layout::Coremill`]. The function is left out if `prefill` reads as many or is
     /// left out, if the context is shorter than two calls, and with `all_logits`.
     pub long_prefill: usize,
@@ -162,8 +168,8 @@ pub struct BuildOptions {
 impl Default for BuildOptions {
     fn default() -> BuildOptions {
         BuildOptions {
-            context: 2048,
-            prefill: 64,
+            context: DEFAULT_CONTEXT,
+            prefill: None,
             long_prefill: 256,
             weights: Weights::Exact,
             rules: Vec::new(),
@@ -185,7 +191,7 @@ impl BuildOptions {
 
     /// Sets the number of tokens that `prefill` reads in a call.
     pub fn prefill(mut self, tokens: usize) -> Self {
-        self.prefill = tokens;
+        self.prefill = Some(tokens);
         self
     }
 
@@ -195,9 +201,17 @@ impl BuildOptions {
         self
     }
 
+    /// Tokens that `prefill` reads in a call.
+    pub fn block(&self) -> usize {
+        // Static runners keep the cache of the other positions.
+        let most = self.context.saturating_sub(usize::from(self.layout.is_stateless()));
+        self.prefill.unwrap_or(DEFAULT_BLOCK.min(most).max(1))
+    }
+
     /// Tokens that `long_prefill` reads in a call, if there is that function.
     pub fn long_block(&self) -> Option<usize> {
-        let BuildOptions { context, prefill, long_prefill, all_logits, layout, .. } = *self;
+        let BuildOptions { context, long_prefill, all_logits, layout, .. } = *self;
+        let prefill = self.block();
         let pays_off = prefill > 1 && long_prefill > prefill && long_prefill <= context / 2;
         (layout == Layout::Coremill && pays_off && !all_logits).then_some(long_prefill)
     }
@@ -266,6 +280,11 @@ impl LanguageModel {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.source.config
+    }
+
+    /// Positions of the cache if no option says more: the model's longest sequence, at most 2048.
+    pub fn default_context(&self) -> usize {
+        self.config().max_context.min(DEFAULT_CONTEXT)
     }
 
     /// Number of weights.
@@ -348,8 +367,8 @@ impl LanguageModel {
 
     /// The model's functions as graphs.
     pub fn graphs(&self, options: &BuildOptions) -> Result<Vec<Graph>> {
-        let BuildOptions { context, prefill, all_logits, layout, .. } = *options;
-        self.check_sizes(options)?;
+        let BuildOptions { context, all_logits, layout, .. } = *options;
+        let prefill = self.check_sizes(options)?;
         if layout == Layout::ExecuTorch && prefill > 1 && self.config().is_recurrent() {
             let name = self.config().family.name;
             let message = format!("`{name}` has recurrent layers, which take tokens one by one");
@@ -405,20 +424,21 @@ impl LanguageModel {
         Ok(functions.iter().map(|options| decoder::build(self.config(), options)).collect())
     }
 
-    /// Refuses contexts and blocks that the model cannot have.
-    pub(crate) fn check_sizes(&self, options: &BuildOptions) -> Result<()> {
+    /// Refuses contexts and blocks that the model cannot have. Returns the tokens that `prefill` reads.
+    pub(crate) fn check_sizes(&self, options: &BuildOptions) -> Result<usize> {
         check_cache(options)?;
-        let BuildOptions { context, prefill, .. } = *options;
+        let context = options.context;
         let most = self.config().max_context;
         if context == 0 || context > most {
             let message = format!("`context` must be from 1 to {most}, got {context}");
             let hint = "the model was made for sequences of at most that length";
             return Err(Error::of_kind(ErrorKind::Argument, message).with_hint(hint));
         }
+        let prefill = options.block();
         if prefill == 0 || prefill > context {
             fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");
         }
-        Ok(())
+        Ok(prefill)
     }
 
     /// Refuses models whose layers differ in their masks or rotations, of which static runners have one for all.

@@ -38,7 +38,6 @@ impl LanguageModel {
         let context = written.context().min(self.config().max_context);
         let mut exact = BuildOptions::default().context(context).all_logits();
         exact.precision = Precision::Fp32;
-        exact.prefill = exact.prefill.min(context);
         let mut reference = Generator::new(self.compile(Device::Host, threads, &exact)?)?;
         score(&mut written, Some(&mut reference), ids, watch)
     }

@@ -111,6 +111,19 @@ fn constant_methods_describe_the_model() {
 }
 
 #[test]
+fn blocks_fit_in_the_context_by_default() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    for layout in [Layout::ExecuTorch, Layout::ExecuTorchStatic, Layout::ExecuTorchMultifunction] {
+        let options = BuildOptions::default().context(CONTEXT).layout(layout);
+        model.to_program(&options).expect("a program");
+        // A static runner keeps at least one earlier position.
+        let is_full = layout == Layout::ExecuTorch;
+        assert_eq!(options.block(), if is_full { CONTEXT } else { CONTEXT - 1 });
+    }
+    assert_eq!(BuildOptions::default().block(), 64);
+}
+
+#[test]
 fn layouts_that_do_not_fit_are_refused() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let error = model.to_program(&options(Layout::Coremill, 4)).expect_err("no runner");

@@ -22,13 +22,10 @@ use crate::options::{device_named, numerics_named, parsed};
 use crate::path::PathArgument;
 use crate::work;
 
-/// Context if none is given.
-const USUAL_CONTEXT: usize = 2048;
-
 #[derive(Deserialize)]
 struct ConvertOptions {
     context: Option<usize>,
-    prefill: usize,
+    prefill: Option<usize>,
     long_prefill: usize,
     weights: String,
     rules: Vec<RuleText>,
@@ -69,12 +66,10 @@ pub(crate) fn llm_convert(
         if let Some(text) = &options.verify {
             check_text(&model, text)?;
         }
-        let most = model.config().max_context.min(USUAL_CONTEXT);
-        let context = options.context.unwrap_or(most);
-        let prefill = options.prefill.min(context);
-        let build = BuildOptions::default().context(context).prefill(prefill);
-        let build = build.long_prefill(options.long_prefill).weights(weights);
-        let build = build.rules(rules).cache(cache);
+        let context = options.context.unwrap_or_else(|| model.default_context());
+        let mut build = BuildOptions::default().context(context).weights(weights);
+        build.prefill = options.prefill;
+        let build = build.long_prefill(options.long_prefill).rules(rules).cache(cache);
         let (companions, warning) = supported_companions(model.companions())?;
         let mut set = |text: &str| stage.set(text);
         let written = model.save(&destination, &companions, &build, false, &mut set)?;
@@ -306,11 +301,7 @@ impl LanguageModel {
         work::run(py, move |stage| {
             stage.set(format!("loading {}", model.0.display()));
             let bundle = Bundle::open(&model.0)?;
-            let most = bundle.weights().map_or(USUAL_CONTEXT, |model| model.config().max_context);
-            let context = options.context.unwrap_or(most.min(USUAL_CONTEXT));
-            let build = BuildOptions::default();
-            let prefill = build.prefill.min(context);
-            let mut build = build.context(context).prefill(prefill);
+            let mut build = bundle.build_options(options.context);
             if options.all_logits {
                 build = build.all_logits();
             }

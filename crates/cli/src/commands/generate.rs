@@ -1,12 +1,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use coremill::llm::{
-    BuildOptions, Bundle, GenerateOptions, Generator, Message, Sampling, Tokenizer,
-};
+use coremill::llm::{Bundle, GenerateOptions, Generator, Message, Sampling, Tokenizer};
 use serde::Serialize;
 
-use super::llm::USUAL_CONTEXT;
 use super::loaded::DeviceArg;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
@@ -90,7 +87,7 @@ pub(super) fn open_bundle(path: &Path) -> Result<Bundle, Failure> {
 impl GeneratorArgs {
     /// The model, compiled and planned.
     pub(super) fn load(&self, bundle: &Bundle) -> Result<Generator, Failure> {
-        let build = build_options(bundle, self.context);
+        let build = bundle.build_options(self.context);
         let mut generator = bundle
             .generator(self.device.into(), self.threads, &build)
             .map_err(|error| super::failure(&error))?;
@@ -110,15 +107,6 @@ struct Report {
     load_seconds: f64,
     prefill_seconds: f64,
     decode_seconds: f64,
-}
-
-/// Options for files of weights.
-pub(super) fn build_options(bundle: &Bundle, context: Option<usize>) -> BuildOptions {
-    let most = bundle.weights().map_or(USUAL_CONTEXT, |model| model.config().max_context);
-    let context = context.unwrap_or(most.min(USUAL_CONTEXT));
-    let options = BuildOptions::default();
-    let prefill = options.prefill.min(context);
-    options.context(context).prefill(prefill)
 }
 
 fn prompt_ids(args: &Args, bundle: &Bundle, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use coremill::llm::{Bundle, Generator, Score, score};
 use serde::Serialize;
 
-use super::generate::{build_options, open_bundle};
+use super::generate::open_bundle;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 
@@ -62,7 +62,7 @@ struct ComparisonReport {
 }
 
 fn load(args: &Args, bundle: &Bundle) -> Result<Generator, Failure> {
-    let mut options = build_options(bundle, args.context).all_logits();
+    let mut options = bundle.build_options(args.context).all_logits();
     if args.fp32 {
         options = options.precision(coremill::graph::Precision::Fp32);
     }

@@ -39,9 +39,9 @@ pub(crate) struct Args {
     /// a window of speech
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Tokens that `prefill` reads in a call; 1 leaves the function out
-    #[arg(long, value_name = "N", default_value_t = BuildOptions::default().prefill)]
-    prefill: usize,
+    /// Tokens that `prefill` reads in a call; 1 leaves the function out [default: 64, or as many as the context allows]
+    #[arg(long, value_name = "N")]
+    prefill: Option<usize>,
     /// Tokens that `long_prefill` reads in a call; 1 leaves the function out [default: 256, if the context has at least 512]
     #[arg(long, value_name = "N")]
     long_prefill: Option<usize>,
@@ -235,7 +235,7 @@ fn refuse_options(args: &Args, kind: &'static str) -> Result<(), Failure> {
     let options = [
         (args.layout.is_some(), "--layout"),
         (args.chunks.0.is_some(), "--chunks"),
-        (args.prefill != BuildOptions::default().prefill, "--prefill"),
+        (args.prefill.is_some(), "--prefill"),
         (args.long_prefill.is_some(), "--long-prefill"),
         (args.rules.is_some(), "--rules"),
         (args.cache != CacheArg::State, "--cache"),
@@ -254,9 +254,6 @@ fn told_files(warnings: &[String], files: &[String], dry_run: bool) -> String {
     let done = if dry_run { "would write" } else { "wrote" };
     files.iter().map(|file| format!("{done} {file}\n")).collect()
 }
-
-/// Maximum context if the option is absent.
-pub(super) const USUAL_CONTEXT: usize = 2048;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(output) = &args.output {
@@ -293,7 +290,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let destination = Destination::of(output, layout).map_err(|error| failure(&error))?;
     let config = model.config();
-    let context = args.context.unwrap_or(config.max_context.min(USUAL_CONTEXT));
+    let context = args.context.unwrap_or_else(|| model.default_context());
     if args.long_prefill.is_some() && destination.layout != Layout::Coremill {
         let failure = Failure::user("`--long-prefill` is for the layout `coremill`");
         return Err(failure.hint(Some("other layouts have one function that reads blocks")));
@@ -304,10 +301,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut options = BuildOptions::default();
     options.long_prefill = args.long_prefill.unwrap_or(options.long_prefill);
+    options.prefill = args.prefill;
     options.chunks = args.chunks.0;
     let options = options
         .context(context)
-        .prefill(args.prefill.min(context))
         .weights(args.weights.into())
         .rules(rules)
         .cache(args.cache.into())
@@ -337,7 +334,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         width: config.width,
         vocabulary: config.vocabulary,
         context,
-        prefill: options.prefill,
+        prefill: options.block(),
         long_prefill: options.long_block(),
         cache_bytes: model.cache_bytes(context),
         storage: model.storage().into_iter().map(storage_of).collect(),
