@@ -18,12 +18,12 @@ const FAULT_AROUND: usize = 64 << 10;
 /// Number of accessed bytes after which all pages of a mapping are released. Releasing after each access
 /// would flush the page tables of all processors again and again.
 #[cfg(unix)]
-const RELEASE_ALL: usize = 32 << 20;
+const RELEASE_ALL: usize = 16 << 20;
 
 /// For a very large mapping, all pages are released after this fraction of it was accessed, because releasing
 /// visits each page.
 #[cfg(unix)]
-const RELEASES: usize = 128;
+const RELEASES: usize = 256;
 
 /// Number of bytes compared in a step.
 const COMPARED: usize = 64 << 10;
