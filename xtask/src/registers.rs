@@ -1,8 +1,8 @@
 //! `cargo xtask registers`: innermost loops of products and convolutions keep their sums in registers.
 //!
-//! The kernels are compiled to assembly as one unit. A crate divided into several units is optimized twice, so this
-//! is the harder case. The check fails if a loop with many multiply-adds accesses vectors on the stack, moves vectors between
-//! registers, or has vectors that are too narrow. `cargo xtask apple --only link` checks the library for iOS.
+//! The kernels are compiled to assembly as in a release. The check fails if a loop with many multiply-adds accesses vectors on the
+//! stack, moves vectors between registers, or has vectors that are too narrow, and if an operation on vectors is called instead of inlined.
+//! `cargo xtask apple --only link` checks the library for iOS.
 
 use std::fs;
 use std::path::Path;
@@ -93,8 +93,7 @@ pub(crate) fn run() -> Result<(), String> {
     fs::create_dir_all(&folder).map_err(|error| describe("make", &folder, &error))?;
     let path = folder.join("kernels.s");
     let mut compile = cargo(&root);
-    compile.args(["rustc", "--quiet", "--release", "--package", "coremill-kernels", "--lib"]);
-    compile.args(["--config", "profile.release.package.coremill-kernels.codegen-units=1", "--"]);
+    compile.args(["rustc", "--quiet", "--release", "--package", "coremill-kernels", "--lib", "--"]);
     compile.args(["-Csymbol-mangling-version=v0", &format!("--emit=asm={}", path.display())]);
     execute(&mut compile, "compiling the kernels to assembly")?;
     check(&path, guards)
@@ -111,7 +110,20 @@ fn check(path: &Path, guards: &[Guard]) -> Result<(), String> {
         let loops = guard.check(&assembly)?;
         println!("ok      {}: {loops} loops, up to {} multiply-adds", guard.name, guard.sums);
     }
+    check_calls(&assembly)?;
+    println!("ok      no operation on vectors is called");
     Ok(())
+}
+
+/// Checks that no operation on vectors is a function of its own. One that is not inlined, because a library function such as
+/// `array::map` calls it, passes its operands through memory.
+fn check_calls(assembly: &str) -> Result<(), String> {
+    match functions(assembly).iter().find(|function| function.name.contains("9core_arch")) {
+        None => Ok(()),
+        Some(Function { name, .. }) => Err(format!(
+            "`{name}` is called; expected operations on vectors without calls, in loops rather than closures"
+        )),
+    }
 }
 
 impl Guard {
@@ -270,6 +282,9 @@ mod tests {
             let error = X86[0].check(&tile(24, more)).expect_err("the loop is wrong");
             assert!(error.contains(more.trim()), "{error}");
         }
+        let called = format!("_RNvNtNtCs1_4core9core_arch3x866_mm512:\n{}", tile(1, ""));
+        assert!(check_calls(&called).is_err_and(|error| error.contains("_mm512")));
+        assert_eq!(check_calls(&tile(1, "")), Ok(()));
         // A loop that was not unrolled.
         let error = X86[0].check(&tile(3, "")).expect_err("there is no large loop");
         assert!(error.contains("expected a loop with 24 multiply-adds, found 0"), "{error}");

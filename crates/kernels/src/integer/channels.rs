@@ -12,7 +12,7 @@ use crate::memory::{Memory, as_elements, as_elements_mut};
 use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{
-    Bits, DotIsa, DotKernel, Int8Dot, Vector, dispatch_dots, interleaved, load_sums,
+    DotIsa, DotKernel, Int8Dot, Vector, dispatch_dots, interleaved, load_sums,
 };
 
 /// Weights of a depthwise convolution and the scaling of its sums, in blocks of channels.
@@ -241,9 +241,10 @@ impl Task<'_> {
         let mut right = packed[first * weights.fours() * 4..].as_ptr().cast::<i8>();
         // SAFETY: starts, scales and shifts have whole blocks, and so have the weights of each four taps.
         unsafe {
-            let mut sums: [Bits<D>; 4] = std::array::from_fn(|vector| {
-                load_sums::<D::Floats>(weights.start.as_ptr().add(first + vector * lanes))
-            });
+            let mut sums = [D::Floats::bits(0); 4];
+            for (vector, sum) in sums.iter_mut().enumerate() {
+                *sum = load_sums::<D::Floats>(weights.start.as_ptr().add(first + vector * lanes));
+            }
             for four in pointers.as_chunks::<4>().0 {
                 let left = D::interleave(four.map(|pixel| pixel.add(offset + first)), count);
                 for (sum, left) in sums.iter_mut().zip(left) {
@@ -252,19 +253,21 @@ impl Task<'_> {
                 }
             }
             let (low, high) = (D::Floats::splat(weights.low), D::Floats::splat(weights.high));
-            let values: [D::Floats; 4] = std::array::from_fn(|vector| {
+            let mut values = [low; 4];
+            for (vector, value) in values.iter_mut().enumerate() {
                 let place = first + vector * lanes;
                 let scale = D::Floats::load(weights.scale.as_ptr().add(place));
                 let shift = D::Floats::load(weights.shift.as_ptr().add(place));
-                D::Floats::from_int(sums[vector]).mul_add(scale, shift).max(low).min(high)
-            });
+                *value = D::Floats::from_int(sums[vector]).mul_add(scale, shift).max(low).min(high);
+            }
             let at = result * weights.channels + first;
             match self.target {
                 Place::Codes(codes, zero) => {
                     let zero = D::Floats::bits(*zero as u32);
-                    let codes_there: [Bits<D>; 4] = std::array::from_fn(|vector| {
-                        D::Floats::bits_add(values[vector].to_int(), zero)
-                    });
+                    let mut codes_there = [zero; 4];
+                    for (codes, value) in codes_there.iter_mut().zip(&values) {
+                        *codes = D::Floats::bits_add(value.to_int(), zero);
+                    }
                     D::store_interleaved(codes_there, codes.get().add(at), count);
                 }
                 Place::Floats(floats) => {

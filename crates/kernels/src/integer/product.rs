@@ -292,11 +292,14 @@ impl Tile<'_> {
         let lanes = D::Floats::LANES;
         let weights = self.job.weights;
         let mut sums: [[Bits<D>; N]; R] = [[D::Floats::bits(0); N]; R];
-        // SAFETY: `start` has whole vectors.
-        let start: [Bits<D>; N] = std::array::from_fn(|n| unsafe {
-            load_sums::<D::Floats>(weights.start.as_ptr().add(self.column + n * lanes))
-        });
-        sums.fill(start);
+        for sums in &mut sums {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `start` has whole vectors.
+                *sum = unsafe {
+                    load_sums::<D::Floats>(weights.start.as_ptr().add(self.column + n * lanes))
+                };
+            }
+        }
         let mut panel = self.panel;
         for tap in 0..weights.pieces {
             // SAFETY: there are `R` pointers for each tap.
@@ -306,8 +309,10 @@ impl Tile<'_> {
                 // SAFETY: the panel has `N` vectors for each group of four inputs, and rows are followed by
                 // slack.
                 unsafe {
-                    let right: [D::Right; N] =
-                        std::array::from_fn(|n| D::right(panel.add(n * lanes * 4)));
+                    let mut right = [D::right(panel); N];
+                    for (n, right) in right.iter_mut().enumerate().skip(1) {
+                        *right = D::right(panel.add(n * lanes * 4));
+                    }
                     for (row, sums) in rows.iter().zip(&mut sums) {
                         let left = D::left(row.add(four * 4));
                         for (sum, right) in sums.iter_mut().zip(right) {

@@ -400,24 +400,18 @@ mod x86 {
             unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [Self::Left; 4] {
                 // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe {
-                    let [a, b, c, d] = rows.map(|row| {
-                        if count >= 32 {
-                            return _mm256_loadu_si256(row.cast());
-                        }
-                        let mut all = [0u8; 32];
-                        std::ptr::copy_nonoverlapping(row, all.as_mut_ptr(), count);
-                        _mm256_loadu_si256(all.as_ptr().cast())
-                    });
+                    let [a, b, c, d] = rows;
+                    let (a, b) = (first_bytes(a, count), first_bytes(b, count));
+                    let (c, d) = (first_bytes(c, count), first_bytes(d, count));
                     let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
                     let (other_low, other_high) =
                         (_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d));
                     [
-                        _mm256_unpacklo_epi16(low, other_low),
-                        _mm256_unpackhi_epi16(low, other_low),
-                        _mm256_unpacklo_epi16(high, other_high),
-                        _mm256_unpackhi_epi16(high, other_high),
+                        Self::of_bytes(_mm256_unpacklo_epi16(low, other_low)),
+                        Self::of_bytes(_mm256_unpackhi_epi16(low, other_low)),
+                        Self::of_bytes(_mm256_unpacklo_epi16(high, other_high)),
+                        Self::of_bytes(_mm256_unpackhi_epi16(high, other_high)),
                     ]
-                    .map(Self::of_bytes)
                 }
             }
 
@@ -531,10 +525,24 @@ mod x86 {
         unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [__m512i; 4] {
             // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
-                let [a, b, c, d] = rows.map(|row| match count {
-                    64 => _mm512_loadu_si512(row.cast()),
-                    _ => _mm512_maskz_loadu_epi8((1 << count) - 1, row.cast()),
-                });
+                let [a, b, c, d] = rows;
+                let (a, b, c, d) = match count {
+                    64 => (
+                        _mm512_loadu_si512(a.cast()),
+                        _mm512_loadu_si512(b.cast()),
+                        _mm512_loadu_si512(c.cast()),
+                        _mm512_loadu_si512(d.cast()),
+                    ),
+                    _ => {
+                        let first = (1 << count) - 1;
+                        (
+                            _mm512_maskz_loadu_epi8(first, a.cast()),
+                            _mm512_maskz_loadu_epi8(first, b.cast()),
+                            _mm512_maskz_loadu_epi8(first, c.cast()),
+                            _mm512_maskz_loadu_epi8(first, d.cast()),
+                        )
+                    }
+                };
                 let (low, high) = (_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b));
                 let (other_low, other_high) =
                     (_mm512_unpacklo_epi8(c, d), _mm512_unpackhi_epi8(c, d));
@@ -574,6 +582,23 @@ mod x86 {
     fn first(count: usize) -> u16 {
         ((1u32 << count) - 1) as u16
     }
+
+    /// Loads the first bytes of a row. The others are 0.
+    ///
+    /// # Safety
+    /// The machine must support AVX2, and `count` bytes must be readable.
+    #[inline(always)]
+    unsafe fn first_bytes(row: *const u8, count: usize) -> __m256i {
+        // SAFETY: the caller guarantees both.
+        unsafe {
+            if count >= 32 {
+                return _mm256_loadu_si256(row.cast());
+            }
+            let mut all = [0u8; 32];
+            std::ptr::copy_nonoverlapping(row, all.as_mut_ptr(), count);
+            _mm256_loadu_si256(all.as_ptr().cast())
+        }
+    }
 }
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
@@ -581,6 +606,20 @@ mod neon {
     use std::arch::aarch64::*;
 
     use super::{Bits, Int8Dot};
+
+    /// Loads the first bytes of a row with their highest bits flipped. The others are those of 0.
+    ///
+    /// # Safety
+    /// The machine must support the instructions, and `count` bytes must be readable.
+    #[inline(always)]
+    unsafe fn first_bytes(row: *const u8, count: usize) -> uint8x16_t {
+        let mut all = [0u8; 16];
+        // SAFETY: the caller guarantees both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(row, all.as_mut_ptr(), count.min(16));
+            veorq_u8(vld1q_u8(all.as_ptr()), vdupq_n_u8(0x80))
+        }
+    }
 
     /// Implementation by products of signed bytes: an unsigned byte is 128 plus the signed byte with its
     /// highest bit flipped.
@@ -611,21 +650,19 @@ mod neon {
         unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [int8x16_t; 4] {
             // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
-                let [a, b, c, d] = rows.map(|row| {
-                    let mut all = [0u8; 16];
-                    std::ptr::copy_nonoverlapping(row, all.as_mut_ptr(), count.min(16));
-                    veorq_u8(vld1q_u8(all.as_ptr()), vdupq_n_u8(0x80))
-                });
+                let [a, b, c, d] = rows;
+                let (a, b) = (first_bytes(a, count), first_bytes(b, count));
+                let (c, d) = (first_bytes(c, count), first_bytes(d, count));
                 let low = (vzip1q_u8(a, b), vzip1q_u8(c, d));
                 let high = (vzip2q_u8(a, b), vzip2q_u8(c, d));
-                let words = |bytes: uint8x16_t| vreinterpretq_u16_u8(bytes);
+                let low = (vreinterpretq_u16_u8(low.0), vreinterpretq_u16_u8(low.1));
+                let high = (vreinterpretq_u16_u8(high.0), vreinterpretq_u16_u8(high.1));
                 [
-                    vzip1q_u16(words(low.0), words(low.1)),
-                    vzip2q_u16(words(low.0), words(low.1)),
-                    vzip1q_u16(words(high.0), words(high.1)),
-                    vzip2q_u16(words(high.0), words(high.1)),
+                    vreinterpretq_s8_u16(vzip1q_u16(low.0, low.1)),
+                    vreinterpretq_s8_u16(vzip2q_u16(low.0, low.1)),
+                    vreinterpretq_s8_u16(vzip1q_u16(high.0, high.1)),
+                    vreinterpretq_s8_u16(vzip2q_u16(high.0, high.1)),
                 ]
-                .map(|words| vreinterpretq_s8_u16(words))
             }
         }
 

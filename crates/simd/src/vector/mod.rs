@@ -4,6 +4,9 @@
 //! The types that implement [`Vector`] are private to this module. A kernel can use them only as the type
 //! parameter of [`Kernel::run`], which is called by `dispatch` after it has checked that the machine supports
 //! the instruction set. Therefore the methods are safe to call.
+//!
+//! Inner loops contain no calls of library functions with closures over vectors, such as `array::map`. Only
+//! the kernel is compiled for the instruction set, and a call that is not inlined into it costs more than its instructions.
 
 #![expect(unsafe_code, reason = "vector instructions, and pointers that callers vouch for")]
 

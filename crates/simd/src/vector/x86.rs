@@ -275,13 +275,19 @@ impl Vector for F32x4 {
         };
         load_f16(source: *const u16) -> Self = {
             let halves = source.cast::<[u16; 4]>().read_unaligned();
-            let lanes = halves.map(|bits| half::f16::from_bits(bits).to_f32_const());
+            let mut lanes = [0.0; 4];
+            for (lane, bits) in lanes.iter_mut().zip(halves) {
+                *lane = half::f16::from_bits(bits).to_f32_const();
+            }
             F32x4(_mm_loadu_ps(lanes.as_ptr()))
         };
         store_f16(self, target: *mut u16) = {
             let mut lanes = [0.0; 4];
             _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
-            let halves = lanes.map(|lane| half::f16::from_f32_const(lane).to_bits());
+            let mut halves = [0; 4];
+            for (half, lane) in halves.iter_mut().zip(lanes) {
+                *half = half::f16::from_f32_const(lane).to_bits();
+            }
             target.cast::<[u16; 4]>().write_unaligned(halves);
         };
         load_words(source: *const i16) -> Self = {

@@ -69,7 +69,7 @@ impl<const SIGNED: bool> Codes for Nibbles<SIGNED> {
         }
         let mask = D::Floats::bits(0x0f0f_0f0f);
         let odd = D::Floats::bits_right_signed::<4>(all);
-        [all, odd].map(|bits| D::left_of(D::Floats::bits_and(bits, mask)))
+        [D::left_of(D::Floats::bits_and(all, mask)), D::left_of(D::Floats::bits_and(odd, mask))]
     }
 
     #[inline(always)]
