@@ -62,3 +62,23 @@ for edge in (
 """
     done = process("-c", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+#: The drop-in beside another release of ExecuTorch, which has none of the modules that the direct path imports.
+OLDER = """
+import importlib.metadata, sys
+version = importlib.metadata.version
+importlib.metadata.version = lambda name: "1.3.1" if name == "executorch" else version(name)
+sys.modules["coremill.executorch._managers"] = None
+import executorch.exir
+standard = executorch.exir.to_edge_transform_and_lower.__closure__[0].cell_contents
+from coremill.executorch import CoreMLPartitioner
+assert executorch.exir.to_edge_transform_and_lower.__closure__[0].cell_contents is standard
+print("standard")
+"""
+
+
+def test_other_releases_take_their_own_path(tmp_path: Path) -> None:
+    (tmp_path / "older.py").write_text(OLDER)
+    done = process("older.py", folder=tmp_path)
+    assert done.stdout == "standard\n", done.stdout + done.stderr

@@ -9,6 +9,7 @@ portable kernels. Without such calls, the options for decompositions and kernels
 defaults are lowered directly. The result computes the same as that of ExecuTorch's path.
 """
 
+import importlib.metadata
 import logging
 import os
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -27,6 +28,9 @@ from .logging import get_coreml_log_level
 
 logger = logging.getLogger("executorch.backends.apple.coreml.direct")
 logger.setLevel(get_coreml_log_level(default_level=logging.INFO))
+
+#: Release of ExecuTorch whose graphs and files the direct path builds. Others differ in modules and fields.
+_RELEASE = "1.5"
 
 #: Takes ExecuTorch's own path always if it is ``slow``.
 VARIABLE = "COREMILL_EXECUTORCH"
@@ -312,7 +316,13 @@ def attach() -> None:
     ExecuTorch wraps both in a decorator that keeps the function in a variable. That variable is replaced, so that
     names imported earlier and later refer to the same function. Without such a wrapper, the names in ExecuTorch's
     modules are replaced.
+
+    Other releases of ExecuTorch keep their functions.
     """
+    release = importlib.metadata.version("executorch")
+    if not release.startswith(f"{_RELEASE}."):
+        explain(Unsuitable(f"ExecuTorch {release} is installed, and programs are lowered directly for {_RELEASE}"))
+        return
     from ._managers import to_edge, to_edge_transform_and_lower
 
     for ours in (to_edge, to_edge_transform_and_lower):
