@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._types import RangeDim, dtype_name
+from ._types import RangeDim, dtype_name, numbers
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -119,9 +119,9 @@ def check_outputs(outputs: list, release: str | None) -> None:
         if getattr(one, "default_value", None) is not None:
             raise ValueError("The 'default_value' argument must not be specified for the outputs")
         if type(one).__name__ == "ImageType":
-            if one.scale != 1.0:
+            if any(number != 1.0 for number in numbers(one.scale)):
                 raise ValueError("'scale' must be 1.0 for a output of ImageType")
-            if one.bias not in (None, 0.0, [0.0, 0.0, 0.0]):
+            if any(numbers(one.bias)):
                 raise ValueError("'bias' must be None or 0 for an output of ImageType")
             if one.grayscale_use_uint8:
                 raise ValueError("'grayscale_use_uint8' can not be set on image output")

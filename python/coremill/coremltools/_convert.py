@@ -15,7 +15,7 @@ from ._checks import (
     check_target,
 )
 from ._names import RESERVED, allowed_each, with_allowed_names
-from ._types import ComputeUnit, dtype_name
+from ._types import ComputeUnit, dtype_name, numbers
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -323,15 +323,10 @@ def _edits(names: list, given: list, wanted: list, classifier: Any) -> list:
 
 
 def _image(name: str | None, one: Any) -> dict:
-    def numbers(value: Any) -> list:
-        if hasattr(value, "tolist"):
-            value = value.tolist()
-        return [float(number) for number in value] if isinstance(value, (list, tuple)) else [float(value)]
-
     if getattr(one, "channel_first", None) is False:
         raise ValueError(f"Image input, '{name}', must be in the channel_first format")
     layout = _LAYOUTS[one.color_layout.name]
-    return {"edit": "image", "name": name, "layout": layout, "scale": numbers(one.scale), "bias": numbers(one.bias or 0.0)}
+    return {"edit": "image", "name": name, "layout": layout, "scale": numbers(one.scale), "bias": numbers(one.bias)}
 
 
 def _classify(classifier: Any) -> dict:

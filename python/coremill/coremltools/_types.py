@@ -197,6 +197,13 @@ class TensorType(InputType):
         return f"TensorType(name={self.name}, shape={self.shape}, dtype={self.dtype})"
 
 
+def numbers(value: Any) -> list[float]:
+    """The numbers of a scale or bias: one number, a list, or an array."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return [float(number) for number in value] if isinstance(value, (list, tuple)) else [float(value or 0.0)]
+
+
 class ImageType(InputType):
     """An image. Pixels are `scale` times the channel plus `bias`."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from ..._missing import unsupported_name
 from ..._names import name_of_weight
 from ._config import (
@@ -38,6 +40,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "experimental":
+        return importlib.import_module(".experimental", __name__)
     raise unsupported_name("coremltools.optimize.coreml", name)
 
 
