@@ -1,5 +1,6 @@
 """`coremill.coremltools` beside coremltools itself and torch: specifications, predictions, labels of pictures."""
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,9 +10,11 @@ import coremltools
 import numpy
 import pytest
 import torch
+from coremltools.optimize import _utils as their_utils
 from PIL import Image
 
 import coremill.coremltools as ct
+from coremill.coremltools.optimize import _utils
 
 LABELS = ["ant", "bee", "cat", "dog", "elk"]
 
@@ -212,6 +215,20 @@ def test_labels_of_pictures_are_those_of_torch(source: str, tmp_path: Path) -> N
             assert found["classLabel"] == LABELS[int(scores.argmax())]
             given = torch.tensor([found["classLabel_probs"][label] for label in LABELS])
             torch.testing.assert_close(given.float(), scores, rtol=2e-2, atol=2e-2)
+
+
+def test_scales_and_biases_may_be_arrays() -> None:
+    """Guides of coremltools compute them with numpy."""
+    mean, deviation = numpy.array((0.485, 0.456, 0.406)), numpy.array((0.229, 0.224, 0.225))
+    program = torch.export.export(Network().eval(), (torch.rand(1, 3, 32, 24),))
+    found = []
+    for bias in (-mean / deviation, torch.tensor(-mean / deviation), (-mean / deviation).tolist()):
+        image = ct.ImageType(name="image", shape=(1, 3, 32, 24), scale=numpy.float64(1 / (0.226 * 255)), bias=bias)
+        converted = ct.convert(program, inputs=[image])
+        found.append(next(iter(converted.predict({"image": picture(24, 32)}).values())))
+    assert all(numpy.array_equal(found[0], other) for other in found)
+    with pytest.raises(ValueError, match="'bias' must be None or 0"):
+        ct.convert(program, inputs=[ct.ImageType(shape=(1, 3, 32, 24))], outputs=[ct.ImageType(bias=numpy.ones(3))])
 
 
 def test_pictures_come_out() -> None:
@@ -434,7 +451,6 @@ MISSING = {
     "ct.models.neural_network.NeuralNetworkBuilder.add_softmax": "describe the model in torch",
     "ct.converters.mil.Builder.program": "describe the model in torch",
     "ct.converters.mil.frontend.torch.ops.clamp.name": "lowers the operators of torch itself",
-    "ct.optimize.torch": "export the module",
 }
 
 
@@ -542,6 +558,55 @@ def test_scripts_find_it_as_coremltools(text: str, tmp_path: Path) -> None:
     script.write_text(text)
     done = subprocess.run([sys.executable, "-m", "coremill.coremltools", script, "a"], capture_output=True, text=True, check=False)
     assert done.stdout == "ok 2\n", done.stderr
+
+
+#: Compresses a trained module with coremltools' own `optimize.torch`, and converts it, as coremltools' guides do.
+TRAINING = """
+import coremltools as ct
+import torch
+from coremltools.optimize.torch.palettization import PostTrainingPalettizer, PostTrainingPalettizerConfig
+from coremltools.utils import load_spec
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.ReLU()).eval()
+config = PostTrainingPalettizerConfig.from_dict({"global_config": {"n_bits": 4, "lut_dtype": torch.int8, "granularity": "per_tensor"}})
+palettized = PostTrainingPalettizer(model, config).compress()
+example = torch.rand(1, 3, 8, 8)
+traced = torch.jit.trace(palettized, example)
+converted = ct.convert(traced, inputs=[ct.TensorType(name="x", shape=example.shape)], minimum_deployment_target=ct.target.iOS18)
+converted.save("Palettized.mlpackage")
+assert load_spec("Palettized.mlpackage").description.input[0].name == "x"
+assert ct.optimize.torch.__file__ and "coremill" in ct.optimize.coreml.experimental.__file__
+found = torch.tensor(next(iter(converted.predict({"x": example.numpy()}).values()))).float()
+torch.testing.assert_close(found, traced(example), rtol=0.02, atol=0.02)
+print("constexpr_lut_to_dense" in str(converted.get_spec().mlProgram))
+"""
+
+
+def test_scripts_train_with_coremltools(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    command = [sys.executable, "-m", "coremill.coremltools", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout.strip().splitlines()[-1:]) == (0, ["True"]), done.stderr
+
+
+@pytest.mark.parametrize("mode", ["LINEAR", "LINEAR_SYMMETRIC"])
+def test_parameters_of_quantization_are_those_of_coremltools(mode: str) -> None:
+    """`optimize.torch` calls them."""
+    random = numpy.random.default_rng(7)
+    for bits, signed, blocks in itertools.product((4, 6, 8), (True, False), ([0, 0, 0], [1, 0, 0], [1, 2, 0])):
+        if (bits, signed) == (6, True):
+            continue
+        weight = random.normal(0.3, 1.0, (4, 6, 3)).astype(numpy.float32)
+        found = _utils.compute_qparams(weight, bits, signed, mode, None, blocks)
+        expected = their_utils.compute_qparams(weight, bits, signed, mode, None, blocks)
+        for one, other in zip(found, expected, strict=True):
+            numpy.testing.assert_array_equal(one, other, strict=True)
+        numpy.testing.assert_array_equal(
+            _utils.dequantize_by_scale_and_zp(*found), their_utils.dequantize_by_scale_and_zp(*expected), strict=True
+        )
+    assert _utils.compute_qparams(weight, 4, True, mode, None, [0, 4, 0]) is None
 
 
 @pytest.mark.alone

@@ -6,7 +6,7 @@ import importlib
 import os
 import runpy
 import sys
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 
 # `typing` and `importlib.abc` take longer to import than all of this.
 TYPE_CHECKING = False
@@ -20,16 +20,23 @@ class Alias:
     """Finds the modules of a package of coremill when those of another package are imported."""
 
     def __init__(
-        self, theirs: str, ours: str, missing: Callable[[str], str], modules: Sequence[str] | None = None
+        self,
+        theirs: str,
+        ours: str,
+        missing: Callable[[str], str],
+        modules: Sequence[str] | None = None,
+        kept: Sequence[str] = (),
     ) -> None:
         """`missing` returns the error message for a module that coremill's package does not have.
 
-        `modules` are the replaced submodules; without it, the whole package is replaced.
+        `modules` are the replaced submodules; without it, the whole package is replaced. `kept` are submodules that come from
+        the other package, if it is installed.
         """
         self.theirs = theirs
         self._ours = ours
         self._missing = missing
         self._modules = modules
+        self._kept = kept
 
     def _replaces(self, fullname: str) -> bool:
         if self._modules is None and fullname == self.theirs:
@@ -43,6 +50,10 @@ class Alias:
         """The import system's question for a module."""
         if not self._replaces(fullname):
             return None
+        if any(f"{fullname}.".startswith(f"{self.theirs}.{name}.") for name in self._kept):
+            found = self._find_kept(fullname)
+            if found is not None:
+                return found
         from importlib.util import find_spec
 
         ours = self._ours + fullname[len(self.theirs) :]
@@ -55,6 +66,17 @@ class Alias:
         return ModuleSpec(
             fullname, _Loader(ours), origin=found.origin, is_package=found.submodule_search_locations is not None
         )
+
+    def _find_kept(self, fullname: str) -> ModuleSpec | None:
+        """A module of the other package, which itself is not imported."""
+        name, _, rest = fullname.partition(".")
+        spec = PathFinder.find_spec(name)
+        for part in rest.split("."):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            name = f"{name}.{part}"
+            spec = PathFinder.find_spec(name, list(spec.submodule_search_locations))
+        return spec
 
     def install(self) -> None:
         """Adds the alias to the import system, unless it is there already."""

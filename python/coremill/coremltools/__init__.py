@@ -59,6 +59,8 @@ def __getattr__(name: str) -> object:
         value = importlib.import_module(f".{name}", __name__)
     elif name in _ALIASES:
         value = importlib.import_module(_ALIASES[name], __name__)
+    elif name == "_logger":
+        value = importlib.import_module("logging").getLogger("coremltools")
     else:
         raise unsupported_name("coremltools", name)
     globals()[name] = value

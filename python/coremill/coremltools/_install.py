@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Modules that come from coremltools if it is installed: training of compressed models, and what only it uses.
+_KEPT = ("optimize.torch", "_deps")
+
 
 def _missing(name: str) -> str:
     from ._missing import alternative
@@ -16,4 +19,4 @@ def install() -> None:
     """
     from .._aliases import Alias
 
-    Alias("coremltools", __name__.rpartition(".")[0], _missing).install()
+    Alias("coremltools", __name__.rpartition(".")[0], _missing, kept=_KEPT).install()

@@ -20,7 +20,7 @@ ALTERNATIVES = {
     "xgboost": _SCOPE,
     "libsvm": _SCOPE,
     "tensorflow": _SCOPE,
-    "torch": "export the module that coremltools' own `optimize.torch` trained",
+    "torch": "install coremltools, whose `optimize.torch` trains models for this package",
     "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
     "quantization_utils": "`coremltools.optimize.coreml`",
     "MLModelInspector": "`coremill.compare(one, two, per_op=True)`",

@@ -12,4 +12,9 @@ __all__ = ["coreml"]
 def __getattr__(name: str) -> object:
     if name == "coreml":
         return importlib.import_module(".coreml", __name__)
+    if name == "torch":
+        try:
+            return importlib.import_module("coremltools.optimize.torch")
+        except ModuleNotFoundError as error:
+            raise unsupported_name("coremltools.optimize", name) from error
     raise unsupported_name("coremltools.optimize", name)
