@@ -1,13 +1,16 @@
 """Checks that must pass with every torch and ExecuTorch version that the Python package supports. It needs no other
 test dependencies.
 
-    python -m oracle.dropin.versions
+    python -m oracle.dropin.versions [--record]
+
+`--record` adds the result to docs/versions.json and to the table in docs/python.md.
 
 Programs are converted in memory and run. ExecuTorch's flow runs with our partitioner, backend, quantizer and recipes.
 Its results run in our runtime, because ExecuTorch's runtime accepts other delegates only from 1.5 on. Exits with 1 if
 a check fails.
 """
 
+import argparse
 import importlib.metadata
 import sys
 import tempfile
@@ -20,7 +23,9 @@ import torch
 from torch import nn
 
 import coremill
+import coremill.coremltools as ct
 import coremill.executorch
+from oracle.dumps import versions
 
 CHECKS: list[Callable[[], None]] = []
 
@@ -111,6 +116,20 @@ def states_and_sizes() -> None:
 
 
 @check
+def coremltools_scripts() -> None:
+    layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 4), nn.Softmax(-1)
+    model, picture = nn.Sequential(*layers).eval(), torch.randn(1, 3, 16, 16)
+    traced = torch.jit.trace(model, picture)
+    for form in (traced, torch.export.export(model, (picture,))):
+        inputs = [ct.TensorType(name="picture", shape=picture.shape)]
+        converted = ct.convert(form, inputs=inputs, outputs=[ct.TensorType(name="scores")])
+        agree(converted.predict({"picture": picture.numpy()})["scores"], model(picture))
+    image = ct.ImageType(name="picture", shape=picture.shape, scale=1 / 255)
+    classifier = ct.convert(traced, inputs=[image], classifier_config=ct.ClassifierConfig(["a", "b", "c", "d"]))
+    assert [output.name for output in classifier.get_spec().description.output][0] == "classLabel"
+
+
+@check
 def the_flow() -> None:
     model, picture = Network().eval(), torch.randn(1, 3, 16, 16)
     agree(run(lowered(torch.export.export(model, (picture,))), picture), model(picture))
@@ -155,18 +174,22 @@ def recipes() -> None:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m oracle.dropin.versions", description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="add the result to docs/versions.json and docs/python.md")
+    is_recorded = parser.parse_args().record
     warnings.simplefilter("ignore")
-    names = ("torch", "executorch", "torchao")
-    print("Python", sys.version.split()[0], *(f"{name} {importlib.metadata.version(name)}" for name in names))
-    failed = 0
+    print("Python", sys.version.split()[0], *(f"{name} {importlib.metadata.version(name)}" for name in versions.PACKAGES))
+    failed = []
     for one in CHECKS:
         torch.manual_seed(0)
         try:
             one()
             print("ok  ", one.__name__, flush=True)
         except Exception:
-            failed += 1
+            failed.append(one.__name__)
             print("FAIL", one.__name__, traceback.format_exc(), flush=True)
+    if is_recorded:
+        versions.record(len(CHECKS) - len(failed), failed)
     return 1 if failed else 0
 
 

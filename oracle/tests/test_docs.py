@@ -16,7 +16,7 @@ import torch
 
 from oracle.aten import table
 from oracle.conftest import run as run_command
-from oracle.dumps import benchmarks, commands, python_api
+from oracle.dumps import benchmarks, commands, python_api, versions
 from oracle.support.cargo import ROOT
 
 #: Other commands in blocks, which are not run here.
@@ -304,6 +304,13 @@ def is_line(expected: str, printed: str) -> bool:
     if expected.endswith("..."):
         return printed.startswith(expected.removesuffix("...").rstrip())
     return printed == expected
+
+
+def test_the_table_of_versions_is_the_recorded_one() -> None:
+    rows, text = json.loads(versions.RECORDED.read_text()), versions.PAGE.read_text()
+    assert versions.page(text, rows) == text
+    rows[0]["failed"].append("something")
+    assert versions.page(text, rows) != text
 
 
 def test_the_numbers_of_the_readme_are_those_that_were_recorded() -> None:
