@@ -1,4 +1,4 @@
-//! Compares the Python drop-in for ExecuTorch's Core ML backend with stock ExecuTorch; an oracle script runs
+//! Compares the Python drop-ins for ExecuTorch's Core ML backend and for coremltools with the originals; oracle scripts run
 //! them alternately.
 
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{oracle, python};
 /// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Measure only this model, `static_llama` or `imports`
+    /// Measure only this model; `dropin` also has `static_llama` and `imports`
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Number of rounds
@@ -17,19 +17,18 @@ pub(crate) struct Arguments {
     rounds: usize,
 }
 
-/// Measures; the error states that a limit was missed.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+/// Measures with a script and its options; the error states that a limit was missed.
+pub(crate) fn run(script: &[&str], arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let interpreter = oracle::interpreter(&root)?;
     let mut build = cargo(&root);
     build.args(["build", "--release", "--quiet", "--package", "coremill-python"]);
     execute(&mut build, "building the Python module")?;
-    let mut script = Command::new(interpreter);
-    script.current_dir(&root).env("PYTHONPATH", python::package(&root)?);
-    script.args(["-m", "oracle.bench.dropin", "--whole", "--rounds"]);
-    script.arg(arguments.rounds.to_string());
+    let mut measure = Command::new(interpreter);
+    measure.current_dir(&root).env("PYTHONPATH", python::package(&root)?);
+    measure.arg("-m").args(script).arg("--rounds").arg(arguments.rounds.to_string());
     if !arguments.only.is_empty() {
-        script.arg("--only").args(&arguments.only);
+        measure.arg("--only").args(&arguments.only);
     }
-    execute(&mut script, "measuring the drop-in")
+    execute(&mut measure, "measuring the drop-in")
 }

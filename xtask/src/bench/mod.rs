@@ -34,6 +34,8 @@ enum Subject {
     Lower(compile::Arguments),
     /// Compression of the weights of a ResNet-50, compared with coremltools.
     Compress(compress::Arguments),
+    /// Conversion, compression and import of the Python drop-in for coremltools, compared with coremltools.
+    Coremltools(dropin::Arguments),
     /// Calls of a program with one operation, through the C interface and in ExecuTorch's runtime, and the
     /// second load of a large model.
     Delegate,
@@ -76,8 +78,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Convert(arguments) => compile::run("convert", arguments),
         Subject::Lower(arguments) => compile::run("lower", arguments),
         Subject::Compress(arguments) => compress::run(arguments),
+        Subject::Coremltools(arguments) => dropin::run(&["oracle.bench.ct"], arguments),
         Subject::Delegate => delegate::run(),
-        Subject::Dropin(arguments) => dropin::run(arguments),
+        Subject::Dropin(arguments) => dropin::run(&["oracle.bench.dropin", "--whole"], arguments),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::Llm(arguments) => llm::run(arguments),
         Subject::Rlx => rlx::run(),
