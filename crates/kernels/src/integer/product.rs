@@ -292,14 +292,14 @@ impl Tile<'_> {
         let lanes = D::Floats::LANES;
         let weights = self.job.weights;
         let mut sums: [[Bits<D>; N]; R] = [[D::Floats::bits(0); N]; R];
-        for sums in &mut sums {
-            for (n, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `start` has whole vectors.
-                *sum = unsafe {
-                    load_sums::<D::Floats>(weights.start.as_ptr().add(self.column + n * lanes))
-                };
-            }
+        let mut start = [D::Floats::bits(0); N];
+        for (n, sum) in start.iter_mut().enumerate() {
+            // SAFETY: `start` has whole vectors.
+            *sum = unsafe {
+                load_sums::<D::Floats>(weights.start.as_ptr().add(self.column + n * lanes))
+            };
         }
+        sums.fill(start);
         let mut panel = self.panel;
         for tap in 0..weights.pieces {
             // SAFETY: there are `R` pointers for each tap.
