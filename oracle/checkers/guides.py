@@ -46,6 +46,7 @@ OTHERS = re.compile(r"import tensorflow|tf\.keras|import keras|from keras|keras_
 KNOWN = {
     "is not defined": "the example continues one of another page, or is a sketch",
     "ellipsis": "the example is a sketch",
+    "`inputs` must be of type list": "the example is a sketch",
     "No such file or directory": "the example opens a file of the reader",
     "no such file or directory": "the example opens a file of the reader",
     "ct.model.MLModel": "the guide means `ct.models`",
@@ -109,7 +110,8 @@ def without_downloads() -> None:
     for name in ("model_utilities", "data_utils", "training_utilities"):
         sys.modules[name] = types.ModuleType(name)
     sys.modules["model_utilities"].get_torch_model = lambda *_: Network().eval()
-    sys.modules["data_utils"].get_calibration_data = lambda *_: [(torch.rand(1, 3, 224, 224), torch.tensor([0]))]
+    data = [(torch.rand(1, 3, 224, 224), torch.tensor([0]))]
+    sys.modules["data_utils"].get_calibration_data = sys.modules["data_utils"].get_dataloader = lambda *_, **__: data
     sys.modules["training_utilities"].train_step = lambda *_, **__: None
 
 
