@@ -131,10 +131,10 @@ impl FromStr for Cache {
     }
 }
 
-/// Positions of the cache if no option says more, and the model allows them.
+/// Default number of positions of the cache. A model with shorter sequences has fewer.
 const DEFAULT_CONTEXT: usize = 2048;
 
-/// Tokens that `prefill` reads in a call if no option says more.
+/// Default number of tokens that `prefill` reads in a call.
 const DEFAULT_BLOCK: usize = 64;
 
 /// Options of converting a language model.
@@ -282,7 +282,7 @@ impl LanguageModel {
         &self.source.config
     }
 
-    /// Positions of the cache if no option says more: the model's longest sequence, at most 2048.
+    /// Default number of positions of the cache: the model's longest sequence, at most 2048.
     pub fn default_context(&self) -> usize {
         self.config().max_context.min(DEFAULT_CONTEXT)
     }

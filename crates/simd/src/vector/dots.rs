@@ -607,7 +607,7 @@ mod neon {
 
     use super::{Bits, Int8Dot};
 
-    /// Loads the first bytes of a row with their highest bits flipped. The others are those of 0.
+    /// Loads the first bytes of a row with their highest bits flipped; the others are 0x80.
     ///
     /// # Safety
     /// The machine must support the instructions, and `count` bytes must be readable.
