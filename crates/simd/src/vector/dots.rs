@@ -526,23 +526,8 @@ mod x86 {
             // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let [a, b, c, d] = rows;
-                let (a, b, c, d) = match count {
-                    64 => (
-                        _mm512_loadu_si512(a.cast()),
-                        _mm512_loadu_si512(b.cast()),
-                        _mm512_loadu_si512(c.cast()),
-                        _mm512_loadu_si512(d.cast()),
-                    ),
-                    _ => {
-                        let first = (1 << count) - 1;
-                        (
-                            _mm512_maskz_loadu_epi8(first, a.cast()),
-                            _mm512_maskz_loadu_epi8(first, b.cast()),
-                            _mm512_maskz_loadu_epi8(first, c.cast()),
-                            _mm512_maskz_loadu_epi8(first, d.cast()),
-                        )
-                    }
-                };
+                let (a, b) = (first_bytes_512(a, count), first_bytes_512(b, count));
+                let (c, d) = (first_bytes_512(c, count), first_bytes_512(d, count));
                 let (low, high) = (_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b));
                 let (other_low, other_high) =
                     (_mm512_unpacklo_epi8(c, d), _mm512_unpackhi_epi8(c, d));
@@ -597,6 +582,21 @@ mod x86 {
             let mut all = [0u8; 32];
             std::ptr::copy_nonoverlapping(row, all.as_mut_ptr(), count);
             _mm256_loadu_si256(all.as_ptr().cast())
+        }
+    }
+
+    /// Like [`first_bytes`], of 64 bytes.
+    ///
+    /// # Safety
+    /// The machine must support AVX-512, and `count` bytes must be readable.
+    #[inline(always)]
+    unsafe fn first_bytes_512(row: *const u8, count: usize) -> __m512i {
+        // SAFETY: the caller guarantees both.
+        unsafe {
+            match count {
+                64 => _mm512_loadu_si512(row.cast()),
+                _ => _mm512_maskz_loadu_epi8((1 << count) - 1, row.cast()),
+            }
         }
     }
 }
