@@ -106,18 +106,19 @@ pub(crate) fn check_apple(assembly: &Path) -> Result<(), String> {
 
 fn check(path: &Path, guards: &[Guard]) -> Result<(), String> {
     let assembly = fs::read_to_string(path).map_err(|error| describe("read", path, &error))?;
+    let functions = functions(&assembly);
     for guard in guards {
-        let loops = guard.check(&assembly)?;
+        let loops = guard.check(&functions)?;
         println!("ok      {}: {loops} loops, up to {} multiply-adds", guard.name, guard.sums);
     }
-    check_calls(&assembly)?;
+    check_calls(&functions)?;
     println!("ok      no operation on vectors is called");
     Ok(())
 }
 
 /// Checks that each operation on vectors is inlined. A call, such as from a closure in `array::map`, passes vectors through memory.
-fn check_calls(assembly: &str) -> Result<(), String> {
-    match functions(assembly).iter().find(|function| function.name.contains("9core_arch")) {
+fn check_calls(functions: &[Function]) -> Result<(), String> {
+    match functions.iter().find(|function| function.name.contains("9core_arch")) {
         None => Ok(()),
         Some(Function { name, .. }) => Err(format!(
             "`{name}` is called; expected operations on vectors without calls, in loops rather than closures"
@@ -127,9 +128,9 @@ fn check_calls(assembly: &str) -> Result<(), String> {
 
 impl Guard {
     /// Checks all loops with many multiply-adds, and returns their number.
-    fn check(&self, assembly: &str) -> Result<usize, String> {
+    fn check(&self, functions: &[Function]) -> Result<usize, String> {
         let (mut count, mut most) = (0, 0);
-        for function in functions(assembly) {
+        for function in functions {
             if !self.parts.iter().all(|part| function.name.contains(part)) {
                 continue;
             }
@@ -260,14 +261,18 @@ mod tests {
 
     #[test]
     fn sums_in_registers_pass() {
-        assert_eq!(X86[0].check(&tile(24, "\tvmovups\t(%rdx), %zmm6\n")), Ok(1));
+        assert_eq!(X86[0].check(&functions(&tile(24, "\tvmovups\t(%rdx), %zmm6\n"))), Ok(1));
         let arm = "\tldr\ts2, [x15, x14, lsl #2]\n\tfmla.4s\tv12, v1, v2[0]\n".repeat(24);
         let arm = format!(
             "__RNv9SizedTile8run_neon:\nLBB3_1:\n{arm}\tcmp\tx8, x14\n\tb.ne\tLBB3_1\n\tldr\tq1, [sp]\n"
         );
-        assert_eq!(ARM[0].check(&arm), Ok(1));
+        assert_eq!(ARM[0].check(&functions(&arm)), Ok(1));
         let spilled = arm.replace("\tcmp", "\tstr\tq3, [sp, #16]\n\tcmp");
-        assert!(ARM[0].check(&spilled).is_err_and(|error| error.contains("`str\tq3, [sp, #16]`")));
+        assert!(
+            ARM[0]
+                .check(&functions(&spilled))
+                .is_err_and(|error| error.contains("`str\tq3, [sp, #16]`"))
+        );
     }
 
     #[test]
@@ -278,14 +283,14 @@ mod tests {
             "\tvmovaps\t%zmm15, %zmm10\n",
             "\tvfmadd231ps\t%ymm9, %ymm6, %ymm20\n",
         ] {
-            let error = X86[0].check(&tile(24, more)).expect_err("the loop is wrong");
+            let error = X86[0].check(&functions(&tile(24, more))).expect_err("the loop is wrong");
             assert!(error.contains(more.trim()), "{error}");
         }
         let called = format!("_RNvNtNtCs1_4core9core_arch3x866_mm512:\n{}", tile(1, ""));
-        assert!(check_calls(&called).is_err_and(|error| error.contains("_mm512")));
-        assert_eq!(check_calls(&tile(1, "")), Ok(()));
+        assert!(check_calls(&functions(&called)).is_err_and(|error| error.contains("_mm512")));
+        assert_eq!(check_calls(&functions(&tile(1, ""))), Ok(()));
         // A loop that was not unrolled.
-        let error = X86[0].check(&tile(3, "")).expect_err("there is no large loop");
+        let error = X86[0].check(&functions(&tile(3, ""))).expect_err("there is no large loop");
         assert!(error.contains("expected a loop with 24 multiply-adds, found 0"), "{error}");
     }
 }
