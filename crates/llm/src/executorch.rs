@@ -69,12 +69,13 @@ fn int(number: usize) -> Constant {
 fn text_runner(model: &LanguageModel, options: &BuildOptions) -> Result<Vec<(String, Constant)>> {
     let settings = model.generation_settings()?;
     let config = model.config();
-    let is_dynamic = options.block() > 1;
+    let block = options.block();
+    let is_dynamic = block > 1;
     let mut methods = vec![
         ("enable_dynamic_shape", is_dynamic.into()),
         ("get_max_context_len", int(options.context)),
         // A runner that reads token by token has no blocks.
-        ("get_max_seq_len", int(if is_dynamic { options.block() } else { options.context })),
+        ("get_max_seq_len", int(if is_dynamic { block } else { options.context })),
         ("get_n_layers", int(config.layers)),
         ("get_vocab_size", int(config.vocabulary)),
         ("use_kv_cache", true.into()),
@@ -98,7 +99,8 @@ fn static_runner(model: &LanguageModel, options: &BuildOptions) -> Result<Vec<(S
     let config = model.config();
     let tables = rotations(model, options.context)?;
     let is_single = options.layout == Layout::ExecuTorchStatic;
-    let cached = options.context - if is_single { options.block() } else { 1 };
+    let block = options.block();
+    let cached = options.context - if is_single { block } else { 1 };
     let index = |number: i64| -> Result<Constant> { Ok(tensor(&[1], &[number])?.into()) };
     let layers = config.layers;
     let specs: Vec<i64> = (0..layers)
@@ -116,11 +118,8 @@ fn static_runner(model: &LanguageModel, options: &BuildOptions) -> Result<Vec<(S
         ("freqs_sin".to_owned(), sin.into()),
     ];
     let functions: &[(&str, &str, usize)] = match is_single {
-        true => &[("", "forward_input_len", options.block())],
-        false => &[
-            ("decode_", "decode_input_len", 1),
-            ("prefill_", "prefill_input_len", options.block()),
-        ],
+        true => &[("", "forward_input_len", block)],
+        false => &[("decode_", "decode_input_len", 1), ("prefill_", "prefill_input_len", block)],
     };
     for &(prefix, length, tokens) in functions {
         let mut add = |name: &str, constant: Constant| {
