@@ -8,8 +8,6 @@ counted. Exits with 1 if a target is missed.
 """
 
 import argparse
-import contextlib
-import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from coremltools.optimize import coreml as their_compression
 
 import coremill.coremltools as ours
 from coremill.coremltools.optimize import coreml as our_compression
+from oracle.bench.compile import quietly
 from oracle.bench.models import MODELS, instance
 
 NAMES = ("mobilenet_v2", "resnet50", "vit_b_16")
@@ -34,10 +33,9 @@ CONVERT, PALETTIZE, IMPORT = 30, 50, 0.05
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     """The time of a call without its output, and its result."""
-    with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-        started = time.monotonic()
-        made = work()
-        return time.monotonic() - started, made
+    started = time.monotonic()
+    made = quietly(lambda call: call(), work)
+    return time.monotonic() - started, made
 
 
 def compare(name: str, our_work: Callable[[], Any], their_work: Callable[[], Any], rounds: int, least: int) -> tuple[bool, Any, Any]:
