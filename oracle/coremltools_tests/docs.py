@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from oracle.coremltools_tests.unsupported import LIST, entries
+from oracle.support.pages import with_part
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "coremltools.md"
 BEGIN = "<!-- unsupported cases: `python -m oracle.coremltools_tests --docs` writes them -->"
@@ -11,14 +12,10 @@ END = "<!-- end of the unsupported cases -->"
 
 def written(text: str) -> str:
     """The page with the present list."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{DOCS} has no lines {BEGIN!r} and {END!r}")
     rows: dict[str, list[str]] = {}
     for entry in entries(LIST.read_text()):
         if entry.get("outcome") == "other operations":
             continue
         rows.setdefault(entry["reason"], []).append(entry["what"])
     lines = [f"| {', '.join(dict.fromkeys(cases))} | {reason} |" for reason, cases in rows.items()]
-    return "\n".join([before + BEGIN, "| cases | reason |", "|---|---|", *lines, END + after])
+    return with_part(text, BEGIN, END, "\n".join(["", "| cases | reason |", "|---|---|", *lines, ""]))

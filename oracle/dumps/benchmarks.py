@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from oracle.support.pages import with_part
+
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "docs/benchmarks.json"
 BEGIN, END = "<!-- benchmarks -->\n", "<!-- end of benchmarks -->\n"
@@ -74,10 +76,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def page(readme: str, figures: dict[str, Any]) -> str:
     """The README with the table between its markers."""
-    before, _, rest = readme.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    assert mark, "the README has no marks around its table"
-    return f"{before}{BEGIN}{table(figures)}{END}{after}"
+    return with_part(readme, BEGIN, END, table(figures))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from oracle.support.pages import with_part
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/python.md"
 RECORDED = ROOT / "docs/versions.json"
@@ -52,9 +54,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def page(text: str, rows: list[dict[str, Any]]) -> str:
     """A page with the table."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + table(rows) + END + after
+    return with_part(text, BEGIN, END, table(rows))
 
 
 if __name__ == "__main__":
