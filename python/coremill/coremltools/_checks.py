@@ -121,7 +121,7 @@ def check_outputs(outputs: list, release: str | None) -> None:
         if type(one).__name__ == "ImageType":
             if any(number != 1.0 for number in numbers(one.scale)):
                 raise ValueError("'scale' must be 1.0 for a output of ImageType")
-            if any(numbers(one.bias)):
+            if one.bias is not None and any(numbers(one.bias)):
                 raise ValueError("'bias' must be None or 0 for an output of ImageType")
             if one.grayscale_use_uint8:
                 raise ValueError("'grayscale_use_uint8' can not be set on image output")

@@ -326,7 +326,8 @@ def _image(name: str | None, one: Any) -> dict:
     if getattr(one, "channel_first", None) is False:
         raise ValueError(f"Image input, '{name}', must be in the channel_first format")
     layout = _LAYOUTS[one.color_layout.name]
-    return {"edit": "image", "name": name, "layout": layout, "scale": numbers(one.scale), "bias": numbers(one.bias)}
+    bias = numbers(0.0 if one.bias is None else one.bias)
+    return {"edit": "image", "name": name, "layout": layout, "scale": numbers(one.scale), "bias": bias}
 
 
 def _classify(classifier: Any) -> dict:

@@ -201,7 +201,7 @@ def numbers(value: Any) -> list[float]:
     """The numbers of a scale or bias: one number, a list, or an array."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    return [float(number) for number in value] if isinstance(value, (list, tuple)) else [float(value or 0.0)]
+    return [float(number) for number in value] if isinstance(value, (list, tuple)) else [float(value)]
 
 
 class ImageType(InputType):
