@@ -36,9 +36,9 @@ _LAZY = {
     "transform": "._passes",
     "convert": "._convert",
 }
-_MODULES = ("converters", "models", "optimize", "proto")
+_MODULES = ("converters", "models", "optimize", "proto", "utils")
 #: Names of modules whose contents are elsewhere.
-_ALIASES = {"utils": ".models.utils", "compression_utils": ".models.ml_program.compression_utils"}
+_ALIASES = {"compression_utils": ".models.ml_program.compression_utils"}
 #: Version of the specification that introduced each release.
 _SPECIFICATION_VERSION_IOS_13 = 4
 _SPECIFICATION_VERSION_IOS_14 = 5

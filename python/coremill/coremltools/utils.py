@@ -1,9 +1,9 @@
-"""The helpers of `models.utils`, as some of coremltools' guides import them."""
+"""Another name of `models.utils`, under which some of coremltools' guides import it."""
 
 from __future__ import annotations
 
-from .models import utils as _utils
+import sys
 
+from .models import utils
 
-def __getattr__(name: str) -> object:
-    return getattr(_utils, name)
+sys.modules[__name__] = utils
