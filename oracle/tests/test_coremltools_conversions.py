@@ -771,3 +771,28 @@ def test_packed_weights_stay_integers(frontend: str, group: int) -> None:
     assert "constexpr_blockwise_shift_scale" in kinds
     numpy.testing.assert_allclose(model.predict({"x": x})["y"], module(x), rtol=1e-4, atol=1e-4)
     assert before is None or str(program.graph) == before
+
+
+class Lookup(torch.nn.Module):
+    """Adds an embedding and an array."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4)
+
+    def forward(self, ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.table(ids) + x)
+
+
+def interface(model) -> tuple:
+    """The version, the names and the types of a model's inputs and outputs."""
+    spec = model.get_spec()
+    features = [*spec.description.input, *spec.description.output]
+    return spec.specificationVersion, [(one.name, one.type.multiArrayType.dataType) for one in features]
+
+
+def test_converting_a_traced_module_again_gives_the_same_names() -> None:
+    """torch's converter changes the graph of the module."""
+    traced = torch.jit.trace(Lookup().eval(), (torch.tensor([1]), torch.rand(1, 4)))
+    inputs = [ct.TensorType("ids", (1,), numpy.int32), ct.TensorType("x", (1, 4))]
+    assert interface(ct.convert(traced, inputs=inputs)) == interface(ct.convert(traced, inputs=inputs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 
 from .._writes import is_written
 from ._masks import with_constant_indices
@@ -502,14 +503,21 @@ def output_names(made: Source) -> list:
     return apart
 
 
+#: Canonical graphs of converted modules, whose own graphs torch's converter changes.
+_CANONICAL: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
 def _canonical(module: Any) -> Any:
     """torch's canonical graph, from which coremltools has the names of inputs and outputs."""
     import torch
 
+    if module in _CANONICAL:
+        return _CANONICAL[module]
     graph = module.forward.graph.copy()
     for name in ("inline", "inline_fork_wait", "dce", "canonicalize_graph_fuser_ops"):
         getattr(torch._C, f"_jit_pass_{name}")(graph)
-    return torch._C._jit_pass_canonicalize(graph)
+    _CANONICAL[module] = torch._C._jit_pass_canonicalize(graph)
+    return _CANONICAL[module]
 
 
 def _names_of_outputs(graph: Any) -> list:
