@@ -791,6 +791,30 @@ def interface(model) -> tuple:
     return spec.specificationVersion, [(one.name, one.type.multiArrayType.dataType) for one in features]
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_indices_may_be_declared_as_floats(dtype: torch.dtype) -> None:
+    """As in coremltools, which casts them; `ml-stable-diffusion` declares the tokens of its text encoder so."""
+    module = Lookup().eval()
+    ids, x = torch.tensor([[3, 9, 0, 7]], dtype=dtype), torch.rand(1, 4, 4)
+    for declared, target in ((numpy.float32, None), (None, None), (numpy.float16, "iOS16"), (None, "iOS18"), (numpy.int32, None)):
+        found = []
+        for package in (ct, coremltools):
+            traced = torch.jit.trace(module, (ids, x))
+            model = package.convert(
+                traced,
+                inputs=[package.TensorType("ids", (1, 4), declared), package.TensorType("x", (1, 4, 4))],
+                minimum_deployment_target=target and package.target[target],
+                convert_to="mlprogram",
+            )
+            found.append(interface(model))
+            if package is ct:
+                outputs = model.predict({"ids": ids.float().numpy(), "x": x.numpy()})
+                numpy.testing.assert_allclose(next(iter(outputs.values())), module(ids, x).detach().numpy(), atol=1e-2)
+        assert found[0] == found[1]
+    with pytest.raises(RuntimeError, match="torch cannot make an exported program"):
+        ct.convert(traced, inputs=[ct.TensorType("ids", (1, 4)), ct.TensorType("x", (1, 7, 4))])
+
+
 def test_converting_a_traced_module_again_gives_the_same_names() -> None:
     """torch's converter changes the graph of the module."""
     traced = torch.jit.trace(Lookup().eval(), (torch.tensor([1]), torch.rand(1, 4)))

@@ -116,7 +116,7 @@ def convert(
         options["shapes"] = made.shapes
     options["metadata"] = _notes(made)
     chosen = options.pop("op_selector", None)
-    edits = _edits(made.input_names, given, wanted, classifier_config)
+    edits = _edits(made, given, wanted, classifier_config)
     result = _with_allowed_states(_converted(made.program, options, edits, chosen, scopes))
     result = _with_ranges(result, made)
     result = _with_default_types(result, options, release, wanted, given)
@@ -297,16 +297,19 @@ def _today() -> str:
     return str(datetime.date.today())
 
 
-def _edits(names: list, given: list, wanted: list, classifier: Any) -> list:
+def _edits(made: Any, given: list, wanted: list, classifier: Any) -> list:
     """What becomes of inputs and outputs after the conversion."""
     edits = []
-    for name, one in zip(names, given):
+    for name, one in zip(made.input_names, given):
+        is_index = name in made.float_inputs
         name = one.name or name
         if type(one).__name__ == "ImageType":
             edits.append(_image(name, one))
             continue
         if one.dtype is not None and dtype_name(one.dtype) != "bool":
             edits.append({"edit": "retype", "name": name, "dtype": dtype_name(one.dtype)})
+        elif one.dtype is None and is_index:
+            edits.append({"edit": "retype", "name": name, "dtype": "fp32"})
         if getattr(one, "default_value", None) is not None:
             default = float(one.default_value.flatten()[0])
             edits.append({"edit": "optional", "name": name, "default": default})

@@ -12,7 +12,7 @@ from ._quantized import QuantizationError, without_quantized_tensors
 from ._quantized_layers import with_integers
 from ._recurrent import with_open_lengths
 from ._sizes import traced_sizes, with_broadcast_writes, with_integer_sizes, with_known_sizes, with_scaled_sizes
-from ._types import EnumeratedShapes, dtype_name
+from ._types import dtype_name
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -36,6 +36,8 @@ class Source:
         self.ranges: dict = {}
         #: Default shapes of inputs with open dimensions, by input; `None` where the exported program has them.
         self.defaults: dict = {}
+        #: Inputs that are integers in the program and floats in Core ML.
+        self.float_inputs: set = set()
 
     def rename_inputs(self, names: dict) -> None:
         """Gives inputs other names."""
@@ -44,6 +46,7 @@ class Source:
             changed = {names.get(name, name): value for name, value in known.items()}
             known.clear()
             known.update(changed)
+        self.float_inputs = {names[name] for name in self.float_inputs}
 
 
 def is_exported(model: Any) -> bool:
@@ -275,11 +278,11 @@ def _note_shapes(made: Source, name: str, one: Any, known: tuple | None = None) 
             made.image_shapes[name] = [list(shape) for shape in shapes]
 
 
-def _example(one: Any, traced: list | None = None, floats: Any = None) -> Any:
+def _example(one: Any, traced: list | None = None, dtype: Any = None) -> Any:
     """A tensor of the default shape, or of a larger one where a dimension of one would be taken for fixed.
 
-    Open dimensions without a default have the size that the module was traced with, if known. `floats` is the type of floats;
-    fp32 if left out, whatever the type of the input in Core ML.
+    Open dimensions without a default have the size that the module was traced with, if known. `dtype` is the type if the input
+    has floats in Core ML; fp32 if left out.
     """
     import torch
 
@@ -303,11 +306,12 @@ def _example(one: Any, traced: list | None = None, floats: Any = None) -> Any:
         return torch.zeros(sizes, dtype=torch.int64)
     if name in ("int32", "int8", "bool"):
         return torch.zeros(sizes, dtype=dtypes[name])
-    return torch.rand(sizes).to(floats or torch.float32)
+    # A random number becomes an index of zero.
+    return torch.rand(sizes).to(dtype or torch.float32)
 
 
-def _floats(module: Any, count: int) -> list:
-    """The type of floats of each input of a traced module; `None` if it is not known."""
+def _traced_dtypes(module: Any, count: int) -> list:
+    """The type of each input of a traced module; `None` if it is not known."""
     import torch
 
     values = list(module.graph.inputs())[1:]
@@ -316,7 +320,7 @@ def _floats(module: Any, count: int) -> list:
         # A module from a file has no types of inputs.
         weights = {tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()}
         types = [torch.float16 if weights == {torch.float16} else None] * count
-    return [dtype if dtype is not None and dtype.is_floating_point else None for dtype in types]
+    return types
 
 
 #: Size of dimensions without a default in examples: large enough for indices in models, and no usual number of channels.
@@ -388,25 +392,73 @@ def _of_module(module: Any, inputs: list) -> Source:
 
 def _of_script(module: Any, inputs: list, release: str | None) -> Source:
     """A traced or scripted module, through torch's own converter."""
-    import torch
-    from torch._export.converter import TS2EPConverter
-
     given = flat(inputs)
-    sizes = [traced_sizes(value) for value in module.graph.inputs()][1:]
+    values = list(module.graph.inputs())[1:]
+    sizes = [traced_sizes(value) for value in values]
     if len(sizes) != len(given):
         sizes = [None] * len(given)
-    floats = _floats(module, len(given))
-    examples = tuple(_example(one, own, dtype) for one, own, dtype in zip(given, sizes, floats))
-    names = [value.debugName() for value in module.graph.inputs()][1:]
+    names = [value.debugName() for value in values]
     if len(names) != len(inputs):
         raise ValueError(
             f"Number of TorchScript inputs ({len(names)}) must match the user provided inputs ({len(inputs)})."
         )
-    nested = _nested(inputs, iter(examples))
     _check_dynamic_quantization(module)
-    # The converter changes the graph.
     graph = _canonical(module)
     outputs = _names_of_outputs(graph)
+    traced = _traced_dtypes(module, len(given))
+    module.eval()
+    floats = [dtype if dtype is not None and dtype.is_floating_point else None for dtype in traced]
+    indices: list = []
+    try:
+        program = _script_program(module, inputs, [_example(*one) for one in zip(given, sizes, floats)], release)
+    except QuantizationError:
+        raise
+    except Exception as failure:
+        # Scripts declare indices as floats, and coremltools casts them where they are used.
+        examples = [_example(*one) for one in zip(given, sizes, traced)]
+        indices = [at for at, one in enumerate(examples) if _is_float(given[at]) and not one.dtype.is_floating_point]
+        try:
+            program = _script_program(module, inputs, examples, release) if indices else None
+        except Exception:
+            program = None
+        if program is None:
+            raise RuntimeError(
+                f"torch cannot make an exported program of the traced module: {type(failure).__name__}: "
+                f"{_first_line(failure)}\n"
+                "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of "
+                "`torch.jit.trace`"
+            ) from failure
+    made = Source(program, "TorchScript")
+    if len(outputs) == len(program.graph_signature.user_outputs):
+        made.output_names = outputs
+    known = _user_inputs(program)
+    if len(known) == len(names):
+        # The names in the traced graph are those of the module's arguments, or numbers.
+        clean = [_identifier(value.debugName().split(".")[0]) for value in graph.inputs()][1:]
+        made.input_names = [one.name or name for one, name in zip(given, clean)]
+        shapes = _known_shapes(program)
+        for one, name, own in zip(given, made.input_names, known):
+            _note_shapes(made, name, one)
+            _note_ranges(made, name, one, shapes.get(own))
+    else:
+        made = _named(made, known, inputs)
+    made.float_inputs = {made.input_names[at] for at in indices}
+    return made
+
+
+def _is_float(one: Any) -> bool:
+    """Whether an input is an array of floats in Core ML."""
+    return one.dtype is None or dtype_name(one.dtype) in ("fp16", "fp32")
+
+
+def _script_program(module: Any, inputs: list, examples: list, release: str | None) -> Any:
+    """The exported program of a traced or scripted module for example inputs."""
+    import torch
+    from torch._export.converter import TS2EPConverter
+
+    given = flat(inputs)
+    nested = _nested(inputs, iter(examples))
+    is_flat = not any(isinstance(one, tuple) for one in nested)
 
     class Converter(TS2EPConverter):
         """Exports with the dimensions that are asked for."""
@@ -414,7 +466,7 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
         def convert(self) -> Any:
             if _dynamic(given) is None:
                 with_integer_sizes(self.ts_graph)
-                with_known_sizes(self.ts_graph, examples)
+                with_known_sizes(self.ts_graph, tuple(examples))
             with_scaled_sizes(self.ts_graph)
             with_broadcast_writes(self.ts_graph)
             with_constant_indices(self.ts_graph)
@@ -432,7 +484,7 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
 
         def retrace_as_exported_program(self, gm: Any, name_to_constant: dict) -> Any:
             dims = _dynamic(given)
-            shapes = None if dims is None or nested != examples else tuple(dims)
+            shapes = tuple(dims) if dims is not None and is_flat else None
             try:
                 program = _retraced(gm, nested, shapes)
             except torch._dynamo.exc.UserError:
@@ -449,31 +501,8 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
                     spec.persistent = None
             return program
 
-    module.eval()
-    try:
-        with torch.no_grad(), with_open_lengths(), with_integers(release):
-            program = Converter(module, nested, None).convert()
-    except QuantizationError:
-        raise
-    except Exception as failure:
-        raise RuntimeError(
-            f"torch cannot make an exported program of the traced module: {type(failure).__name__}: {_first_line(failure)}\n"
-            "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of `torch.jit.trace`"
-        ) from failure
-    made = Source(program, "TorchScript")
-    if len(outputs) == len(program.graph_signature.user_outputs):
-        made.output_names = outputs
-    known = _user_inputs(program)
-    if len(known) == len(names):
-        # The names in the traced graph are those of the module's arguments, or numbers.
-        clean = [_identifier(value.debugName().split(".")[0]) for value in graph.inputs()][1:]
-        made.input_names = [one.name or name for one, name in zip(given, clean)]
-        shapes = _known_shapes(program)
-        for one, name, own in zip(given, made.input_names, known):
-            _note_shapes(made, name, one)
-            _note_ranges(made, name, one, shapes.get(own))
-        return made
-    return _named(made, known, inputs)
+    with torch.no_grad(), with_open_lengths(), with_integers(release):
+        return Converter(module, nested, None).convert()
 
 
 def _check_dynamic_quantization(module: Any) -> None:
