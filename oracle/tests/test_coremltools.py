@@ -486,9 +486,9 @@ import coremltools.optimize.coreml as cto
 import sys
 assert ct.__name__ == "coremill.coremltools" and MLModel.__module__.startswith("coremill.")
 try:
-    import coremltools.converters.mil.mil.passes.pass_registry
+    import coremltools.converters.sklearn
 except ModuleNotFoundError as error:
-    assert "describe the model in torch" in str(error), error
+    assert "converts torch models to ML Programs only" in str(error), error
 else:
     raise AssertionError
 print("ok", len(sys.argv))
@@ -502,12 +502,19 @@ import warnings
 import coremltools.proto.FeatureTypes_pb2 as feature_types
 import coremltools.converters.mil.frontend.torch.ops as ops
 import coremltools.models.neural_network as neural_network
-from coremltools.converters.mil import Builder as mb, register_torch_op
+from coremltools.converters.mil import Builder as mb, input_types, register_torch_op
+from coremltools.converters.mil._deployment_compatibility import AvailableTarget
+from coremltools.converters.mil.frontend.milproto.load import load as load_program
 from coremltools.converters.mil.frontend.torch.ops import _get_inputs
 from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 from coremltools.converters.mil.mil import types
 from coremltools.converters.mil.mil.passes.defs.quantization import FP16ComputePrecision
+from coremltools.converters.mil.mil.passes.graph_pass import AbstractGraphPass
+from coremltools.converters.mil.mil.passes.helper import block_context_manager
+from coremltools.converters.mil.mil.passes.pass_pipeline import PassPipeline
+from coremltools.converters.mil.mil.passes.pass_registry import register_pass
 from coremltools.converters.mil.mil.scope import ScopeSource
+from coremltools.converters.mil.mil.types.symbolic import any_symbolic
 from coremltools.models.neural_network.quantization_utils import quantize_weights
 from coremltools.models.utils import _is_macos, _macos_version
 from coremltools.proto import NeuralNetwork_pb2
@@ -533,7 +540,19 @@ assert ["`baddbmm` is not called" in str(caught[0].message), "`sub`, `subtract` 
 assert [warning.filename for warning in caught] == [__file__, __file__]
 assert "subtract" in _TORCH_OPS_REGISTRY and _TORCH_OPS_REGISTRY["sub"] is sub
 ops._cast = baddbmm
+
+class Pass(AbstractGraphPass):
+    def apply(self, program):
+        return program
+
+@block_context_manager
+def rewrite(block):
+    return block
+
 for use, hint in (
+    (lambda: load_program(None, 9, "weights"), "`split` and `merge` change them"),
+    (lambda: register_pass(namespace="common")(Pass), "optimizes programs with its own passes"),
+    (lambda: rewrite(None), "optimizes programs with its own passes"),
     (lambda: _get_inputs(None, None), "lowers the operators of torch"),
     (lambda: mb.TensorSpec((1,)), "describe the model in torch"),
     (lambda: quantize_weights(None, 8), "optimize.coreml.linear_quantize_weights"),
@@ -547,6 +566,8 @@ for use, hint in (
         raise AssertionError(hint)
 import coremltools as ct
 assert ct.TensorType(shape=(1,), dtype=types.fp16).dtype is types.fp16
+assert ct.TensorType is input_types.TensorType and ct.target is AvailableTarget and ct.PassPipeline is PassPipeline
+assert ct.version.__version__ == ct.__version__
 print("ok", len(sys.argv))
 """
 

@@ -26,17 +26,20 @@ class Alias:
         missing: Callable[[str], str],
         modules: Sequence[str] | None = None,
         kept: Sequence[str] = (),
+        placeholder: Callable[[str], Callable[[str], object] | None] | None = None,
     ) -> None:
         """`missing` returns the error message for a module that coremill's package does not have.
 
         `modules` are the replaced submodules; without it, the whole package is replaced. `kept` are submodules that come from
-        the other package, if it is installed.
+        the other package, if it is installed. `placeholder` returns the `__getattr__` of a missing module that can be imported
+        anyway, or `None`.
         """
         self.theirs = theirs
         self._ours = ours
         self._missing = missing
         self._modules = modules
         self._kept = kept
+        self._placeholder = placeholder
 
     def _replaces(self, fullname: str) -> bool:
         if self._modules is None and fullname == self.theirs:
@@ -62,6 +65,9 @@ class Alias:
         except ModuleNotFoundError:
             found = None
         if found is None:
+            getter = self._placeholder(fullname) if self._placeholder is not None else None
+            if getter is not None:
+                return ModuleSpec(fullname, _PlaceholderLoader(getter), is_package=True)
             raise ModuleNotFoundError(f"No module named {fullname!r}: {self._missing(fullname)}", name=fullname)
         return ModuleSpec(
             fullname, _Loader(ours), origin=found.origin, is_package=found.submodule_search_locations is not None
@@ -108,6 +114,19 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         # The import system has just written the other name here.
         module.__spec__ = self._spec
+
+
+class _PlaceholderLoader:
+    """Makes a module that has a `__getattr__` and nothing else."""
+
+    def __init__(self, getter: Callable[[str], object]) -> None:
+        self._getter = getter
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__getattr__"] = self._getter
 
 
 def run_script(usage: str, prepare: Callable[[str | None], None]) -> None:

@@ -36,7 +36,7 @@ _LAZY = {
     "transform": "._passes",
     "convert": "._convert",
 }
-_MODULES = ("converters", "models", "optimize", "proto", "utils")
+_MODULES = ("converters", "models", "optimize", "proto", "utils", "version")
 #: Names of modules whose contents are elsewhere.
 _ALIASES = {"compression_utils": ".models.ml_program.compression_utils"}
 #: Version of the specification that introduced each release.

@@ -5,6 +5,8 @@ Scripts import the builder and helpers of coremltools' converter at their top, a
 
 from __future__ import annotations
 
+from types import FunctionType
+
 from ._missing import alternative, unsupported, unsupported_name
 
 # `typing` takes long to import.
@@ -25,8 +27,15 @@ class Absent:
     def __getattr__(self, name: str) -> NoReturn:
         raise unsupported_name(self._name, name, None if name.startswith("__") else self._hint)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: Any, **kwargs: Any) -> Absent:
+        if len(args) == 1 and not kwargs and type(args[0]) is FunctionType:
+            # It decorates a function, which the script may never call.
+            return self
         raise unsupported(f"`{self._name}`", self._hint or alternative(self._name))
+
+    def __mro_entries__(self, bases: tuple) -> tuple:
+        """Allows classes that derive from it, whose registration raises the error."""
+        return (object,)
 
     def __repr__(self) -> str:
         return f"<{self._name}, which is not supported>"

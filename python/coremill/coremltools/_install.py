@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The converter's own modules. Scripts import them at their top for a function or two that many of their uses do not reach.
+_CONVERTER = "coremltools.converters.mil."
 #: Modules that come from coremltools if it is installed: training of compressed models, and what only it uses.
 _KEPT = ("optimize.torch", "_deps")
 
@@ -12,6 +19,14 @@ def _missing(name: str) -> str:
     return f"coremill.coremltools stands in for coremltools, and has no such part\nhint: {alternative(name)}"
 
 
+def _placeholder(name: str) -> Callable[[str], object] | None:
+    if not name.startswith(_CONVERTER):
+        return None
+    from ._absent import absent_names
+
+    return absent_names(name)
+
+
 def install() -> None:
     """Make ``import coremltools`` find this package, whether coremltools is installed or not.
 
@@ -19,4 +34,4 @@ def install() -> None:
     """
     from .._aliases import Alias
 
-    Alias("coremltools", __name__.rpartition(".")[0], _missing, kept=_KEPT).install()
+    Alias("coremltools", __name__.rpartition(".")[0], _missing, kept=_KEPT, placeholder=_placeholder).install()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...._absent import absent_names
-from ...._types import ElementType
+from ....._absent import absent_names
+from ....._types import ElementType
 
 bool = ElementType("bool")
 fp16 = ElementType("fp16")
