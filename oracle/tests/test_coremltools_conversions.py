@@ -815,6 +815,62 @@ def test_indices_may_be_declared_as_floats(dtype: torch.dtype) -> None:
         ct.convert(traced, inputs=[ct.TensorType("ids", (1, 4)), ct.TensorType("x", (1, 7, 4))])
 
 
+@pytest.mark.parametrize("precision", [None, "FLOAT32"])
+@pytest.mark.parametrize(("target", "later"), [(None, None), (None, "iOS18"), ("iOS16", None), ("iOS16", "iOS17"), ("iOS18", "iOS18")])
+def test_programs_are_read_and_converted_again(precision: str | None, target: str | None, later: str | None) -> None:
+    """`convert_to="milinternal"` gives a program, of which another call makes a model as coremltools does."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
+    x = torch.rand(2, 4)
+
+    def converted(package, again: str | None) -> tuple:
+        program = package.convert(
+            torch.jit.trace(module, x),
+            inputs=[package.TensorType("x", (2, 4))],
+            outputs=[package.TensorType("y")],
+            convert_to="milinternal",
+            compute_precision=precision and package.precision[precision],
+            minimum_deployment_target=target and package.target[target],
+        )
+        before = kinds(program)
+        model = package.convert(
+            program,
+            convert_to="mlprogram",
+            compute_precision=again and package.precision[again],
+            minimum_deployment_target=later and package.target[later],
+        )
+        return program, before, kinds(model._mil_program), model
+
+    def kinds(program) -> list:
+        return [op.op_type for op in program.functions["main"].operations if op.op_type != "const"]
+
+    for again in (None, "FLOAT32"):
+        program, *ours, model = converted(ct, again)
+        _, *theirs, their_model = converted(coremltools, again)
+        assert ours == theirs
+        assert "relu(x = " in str(program)
+        assert program.functions["main"].outputs[0].name == "y"
+        version, features = interface(model)
+        # coremltools forgets the release of the program.
+        assert features == interface(their_model)[1]
+        assert version == {None: 6, "iOS16": 7, "iOS17": 8, "iOS18": 9}[later or target]
+        numpy.testing.assert_allclose(model.predict({"x": x.numpy()})["y"], module(x).detach().numpy(), atol=1e-2)
+
+
+def test_programs_are_not_changed_by_their_models(tmp_path: Path) -> None:
+    traced = torch.jit.trace(torch.nn.ReLU(), torch.rand(3))
+    program = ct.convert(traced, inputs=[ct.TensorType("x", (3,))], outputs=[ct.TensorType("y")], convert_to="milinternal")
+    text = str(program)
+    first = ct.convert(program, source="milinternal", package_dir=str(tmp_path / "First.mlpackage"))
+    first.short_description = "the first"
+    ct.utils.rename_feature(first.get_spec(), "x", "image")
+    second = ct.convert(program, outputs=[ct.TensorType("z")])
+    assert (second.short_description, list(second.output_description)) == ("", ["z"])
+    assert str(program) == text
+    assert ct.models.MLModel(str(tmp_path / "First.mlpackage")).predict({"x": numpy.array([-1, 2, 3.0])})["y"].tolist() == [0, 2, 3]
+    with pytest.raises(NotImplementedError, match="source 'milinternal'"):
+        ct.convert(traced, source="milinternal", inputs=[ct.TensorType("x", (3,))])
+
+
 def test_converting_a_traced_module_again_gives_the_same_names() -> None:
     """torch's converter changes the graph of the module."""
     traced = torch.jit.trace(Lookup().eval(), (torch.tensor([1]), torch.rand(1, 4)))

@@ -36,7 +36,7 @@ def check_target(convert_to: str | None, release: str | None, precision: Any) ->
             "compute_precision is only supported for mlprogram target and must be None if target=='neuralnetwork'. Note "
             "that target may be implicitly set depending on the minimum_deployment_target."
         )
-    if convert_to in ("neuralnetwork", "milinternal"):
+    if convert_to == "neuralnetwork":
         raise unsupported(f"convert_to={convert_to!r}", 'pass `convert_to="mlprogram"`')
     if is_old:
         raise unsupported(f"the target {release}", "pass `minimum_deployment_target=ct.target.iOS15` or later")

@@ -47,17 +47,18 @@ def convert(
     debug: bool = False,
     pass_pipeline: Any = None,
     states: list | None = None,
-) -> MLModel:
+) -> MLModel | Any:
     """Converts a torch model to an ML Program.
 
     Args:
-        model: an exported program, a `.pt2` archive, a module, or a traced or scripted module.
-        source: `"auto"` or `"pytorch"`.
+        model: an exported program, a `.pt2` archive, a module, a traced or scripted module, or a program that this function
+            returned.
+        source: `"auto"`, `"pytorch"`, or `"milinternal"` for a program that this function returned.
         inputs: `TensorType` and `ImageType`, in the order of the model's inputs.
         outputs: `TensorType` and `ImageType`, in the order of the model's outputs.
         classifier_config: the labels of a classifier.
         minimum_deployment_target: the oldest release that must run the model; iOS 15, or the oldest that can, if left out.
-        convert_to: `"mlprogram"`.
+        convert_to: `"mlprogram"`, or `"milinternal"` for a program to print, to read and to convert.
         compute_precision: `precision.FLOAT16`, `precision.FLOAT32` or `transform.FP16ComputePrecision`.
         skip_model_load: has no effect: models are loaded when they predict first.
         compute_units: noted in the model; predictions run on the CPU.
@@ -66,7 +67,52 @@ def convert(
         pass_pipeline: passes that are left out, and passes that compress weights.
         states: the states; buffers that the model writes to are states, whether they are listed or not.
     """
+    from ._milinternal import ConvertedProgram
     from ._missing import unsupported
+
+    if source.lower() not in _SOURCES:
+        raise ValueError(f'Unrecognized value of argument "source": {source}. It must be one of {list(_SOURCES)}.')
+    is_program = isinstance(model, ConvertedProgram)
+    if source.lower() == "tensorflow" or (source.lower() == "milinternal" and not is_program):
+        raise unsupported(f"the source {source!r}", "convert a torch model")
+    release = _release(minimum_deployment_target)
+    check_states_of_target(states, convert_to, release)
+    check_target(convert_to, release, compute_precision)
+    if package_dir is not None and not os.fspath(package_dir).endswith(".mlpackage"):
+        raise ValueError("`package_dir` must have extension .mlpackage")
+    arguments = {
+        "inputs": inputs,
+        "outputs": outputs,
+        "classifier_config": classifier_config,
+        "minimum_deployment_target": minimum_deployment_target,
+        "compute_precision": compute_precision,
+        "pass_pipeline": pass_pipeline,
+        "states": states,
+    }
+    if is_program:
+        program = model.with_arguments(arguments, _model)
+        found = program.to_model(compute_units)
+    else:
+        found = _model(model, **arguments, compute_units=compute_units)
+    if convert_to == "milinternal":
+        return program if is_program else ConvertedProgram(found, model, arguments)
+    if package_dir is not None:
+        found.save(os.fspath(package_dir))
+    return found
+
+
+def _model(
+    model: Any,
+    inputs: list | None,
+    outputs: list | None,
+    classifier_config: Any,
+    minimum_deployment_target: Any,
+    compute_precision: Any,
+    pass_pipeline: Any,
+    states: list | None,
+    compute_units: Any = ComputeUnit.ALL,
+) -> MLModel:
+    """The converted model. The arguments are those of `convert`."""
     from ._packed import without_packed_weights
     from ._passes import check_options
     from ._scopes import scopes_by_value
@@ -75,15 +121,7 @@ def convert(
     from ._trained import check_release, notes
     from .models.model import MLModel
 
-    if source.lower() not in _SOURCES:
-        raise ValueError(f'Unrecognized value of argument "source": {source}. It must be one of {list(_SOURCES)}.')
-    if source.lower() in ("tensorflow", "milinternal"):
-        raise unsupported(f"the source {source!r}", "convert a torch model")
     release = _release(minimum_deployment_target)
-    check_states_of_target(states, convert_to, release)
-    check_target(convert_to, release, compute_precision)
-    if package_dir is not None and not os.fspath(package_dir).endswith(".mlpackage"):
-        raise ValueError("`package_dir` must have extension .mlpackage")
     given = [] if inputs is None else _inputs(inputs, release)
     wanted = _outputs(outputs, release)
     if classifier_config is not None and type(classifier_config).__name__ != "ClassifierConfig":
@@ -122,8 +160,6 @@ def convert(
     result = _with_default_types(result, options, release, wanted, given)
     found = _compressed(MLModel._of(result, compute_units=compute_units), pass_pipeline)
     found._scopes = scopes
-    if package_dir is not None:
-        found.save(os.fspath(package_dir))
     return found
 
 

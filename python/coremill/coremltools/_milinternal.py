@@ -1,0 +1,66 @@
+"""Programs that `convert(..., convert_to="milinternal")` returns: scripts print and read them, and `convert` makes models of them."""
+
+from __future__ import annotations
+
+from ._selector import Program
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .models.model import MLModel
+
+
+class ConvertedProgram(Program):
+    """The program of a converted model. Its text is MIL."""
+
+    def __init__(self, model: MLModel, source: Any, arguments: dict) -> None:
+        """`source` and `arguments` are those of the conversion."""
+        super().__init__(model._spec, model._scopes)
+        self._model = model
+        self._source = source
+        self._arguments = arguments
+
+    def __str__(self) -> str:
+        return self._model._model._text()
+
+    def with_arguments(self, given: dict, converted: Callable[..., MLModel]) -> ConvertedProgram:
+        """The program of a conversion with other arguments; those that are `None` stay as they are.
+
+        A program of fp16 stays one, and inputs and outputs keep their types, as in coremltools.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        if getattr(self._arguments["compute_precision"], "name", None) == "FLOAT32":
+            given.setdefault("compute_precision", None)
+        else:
+            given.pop("compute_precision", None)
+        arguments = {**self._arguments, **given}
+        if all(arguments[name] is self._arguments[name] for name in arguments):
+            return self
+        model = converted(self._source, **arguments)
+        retyped = _retyped(self._model, model, arguments)
+        if retyped:
+            model._apply(retyped)
+        return ConvertedProgram(model, self._source, arguments)
+
+    def to_model(self, compute_units: Any) -> MLModel:
+        """A model of its own: its metadata can change, and the program stays."""
+        model = self._model._of(self._model._model._edit("[]"), compute_units=compute_units)
+        model._scopes = self._model._scopes
+        return model
+
+
+def _retyped(known: MLModel, model: MLModel, arguments: dict) -> list:
+    """The edits that give inputs and outputs their types in a known model, if a release alone has changed them."""
+    edits = []
+    for part in ("inputs", "outputs"):
+        if any(getattr(one, "dtype", None) is not None for one in arguments[part] or ()):
+            continue
+        features = {feature["name"]: feature for feature in known._function_summary()[part]}
+        for feature in model._function_summary()[part]:
+            old = features.get(feature["name"])
+            if old is not None and old["kind"] == feature["kind"] == "multiArray" and old["dtype"] != feature["dtype"]:
+                edits.append({"edit": "retype", "name": feature["name"], "dtype": old["dtype"]})
+    return edits
