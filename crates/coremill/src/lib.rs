@@ -49,10 +49,6 @@
 //! | [`mil`] | programs, descriptions, the operation table, MIL text and the verifier |
 
 #![deny(missing_docs)]
-#![cfg_attr(
-    not(feature = "compiler"),
-    expect(dead_code, reason = "comparing and telling programs apart serve the compiler too")
-)]
 
 pub mod compare;
 pub mod compress;

@@ -255,7 +255,7 @@ mod neon {
 
     use super::super::super::neon::F32x4;
     use super::super::neon::SignedBytes;
-    use super::{Bits, Vector, WordDot};
+    use super::WordDot;
 
     impl WordDot for SignedBytes {
         type Floats = F32x4;
