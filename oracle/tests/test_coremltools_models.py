@@ -6,11 +6,13 @@ import coremltools
 import numpy
 import pytest
 import torch
+from coremltools.models.neural_network.quantization_utils import _get_kmeans_lookup_table_and_weight as their_clusters
 
 import coremill.coremltools as ct
 from coremill.coremltools.models.compute_device import MLComputeDevice, MLCPUComputeDevice
 from coremill.coremltools.models.compute_plan import MLComputePlan, MLModelStructure
 from coremill.coremltools.models.model import MLModelAsset
+from coremill.coremltools.models.neural_network.quantization_utils import _get_kmeans_lookup_table_and_weight as clusters
 from coremill.coremltools.proto import Model_pb2
 
 
@@ -345,3 +347,19 @@ def test_structures_list_the_operations_of_the_program():
     assert len(MLComputeDevice.get_all_compute_devices()) == 1
     with pytest.raises(NotImplementedError, match="coremill plan"):
         MLComputePlan.load_from_path(model.get_compiled_model_path())
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((40, 300), "float16"), ((40, 300), "float32"), ((3, 5), "float32"), ((2, 3), "float16")])
+def test_clusters_of_weights_are_as_good_as_those_of_coremltools(shape: tuple, dtype: str) -> None:
+    """Scripts that choose the bits of each layer call this helper."""
+    weight = numpy.random.default_rng(0).standard_normal(shape).astype(dtype)
+    for bits in (1, 2, 4, 6):
+        table, indices = clusters(bits, weight)
+        expected, theirs = their_clusters(bits, weight)
+        assert table.shape == expected.shape
+        assert indices.shape == theirs.shape
+        errors = [numpy.square(one[at].reshape(shape) - weight.astype(float)).sum() for one, at in ((table, indices), (expected, theirs))]
+        # Both search for the best division; coremltools with fp16 numbers finds it.
+        assert errors[0] <= errors[1] * 1.005 + 1e-6
+    with pytest.raises(NotImplementedError, match="palettize_weights"):
+        clusters(2, weight, cluster_dim=2)

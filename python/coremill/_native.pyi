@@ -22,6 +22,7 @@ __all__ = [
     "figures",
     "per_op",
     "compress",
+    "kmeans",
     "weights",
     "weight",
     "with_indices",
@@ -71,6 +72,7 @@ def compress(
     snr: Optional[float] = None,
     joint: bool = False,
 ) -> tuple[Union[Model, Program], str]: ...
+def kmeans(numbers: bytes, count: int) -> list[float]: ...
 def weights(model: Model) -> str: ...
 def weight(model: Model, function: str, value: str) -> bytes: ...
 def with_indices(

@@ -33,6 +33,7 @@ mod weight;
 mod weighting;
 
 pub use budget::Budget;
+pub use encode::kmeans;
 pub use error::{Error, ErrorKind};
 pub use form::trained::{
     IndexedWeight, TrainedCompression, TrainedIntegers, TrainedParameter, TrainedTable,

@@ -350,6 +350,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compare::figures, module)?)?;
     module.add_function(wrap_pyfunction!(compare::per_op, module)?)?;
     module.add_function(wrap_pyfunction!(compress::compress, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::kmeans, module)?)?;
     module.add_function(wrap_pyfunction!(weights::weights, module)?)?;
     module.add_function(wrap_pyfunction!(weights::weight, module)?)?;
     module.add_function(wrap_pyfunction!(weights::with_indices, module)?)?;

@@ -97,6 +97,14 @@ fn user<'f>(function: &'f Function, op: &'f Op) -> Option<User<'f>> {
     Some(User { op: op.kind()?.name(), name: name(function, op), parameters })
 }
 
+/// The centers of clusters of fp32 numbers, at most `count`, in ascending order.
+#[pyfunction]
+pub(crate) fn kmeans(py: Python<'_>, numbers: &[u8], count: usize) -> Vec<f32> {
+    let mut numbers: Vec<f32> =
+        numbers.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+    py.detach(|| coremill_compress::kmeans(&mut numbers, count))
+}
+
 /// The elements of a constant by the name of its value.
 #[pyfunction]
 pub(crate) fn weight<'py>(

@@ -47,6 +47,12 @@ impl Distribution {
     }
 }
 
+/// Clusters numbers by their values: the at most `count` centers with the least sum of squared differences, in ascending order.
+/// Sorts the numbers.
+pub fn kmeans(numbers: &mut [f32], count: usize) -> Vec<f32> {
+    centroids(&Distribution::of(numbers), count)
+}
+
 /// The at most `count` centers with the least sum of squared differences, in ascending order.
 pub(super) fn centroids(distribution: &Distribution, count: usize) -> Vec<f32> {
     let n = distribution.values.len();

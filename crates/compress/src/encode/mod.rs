@@ -25,6 +25,7 @@ mod trained;
 mod vectors;
 
 pub(super) use build::{EncodedWeight, build, insert};
+pub use cluster::kmeans;
 pub(super) use indices::build_indexed;
 pub(super) use joint::build_joint;
 pub(super) use linear::step;
