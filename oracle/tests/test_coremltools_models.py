@@ -8,8 +8,9 @@ import pytest
 import torch
 from coremltools.models.neural_network.quantization_utils import _get_kmeans_lookup_table_and_weight as their_clusters
 
+import coremill
 import coremill.coremltools as ct
-from coremill.coremltools.models.compute_device import MLComputeDevice, MLCPUComputeDevice
+from coremill.coremltools.models.compute_device import MLComputeDevice, MLCPUComputeDevice, MLNeuralEngineComputeDevice
 from coremill.coremltools.models.compute_plan import MLComputePlan, MLModelStructure
 from coremill.coremltools.models.model import MLModelAsset
 from coremill.coremltools.models.neural_network.quantization_utils import _get_kmeans_lookup_table_and_weight as clusters
@@ -345,8 +346,45 @@ def test_structures_list_the_operations_of_the_program():
     assert [bound.name for bound in last.inputs["x"].bindings] == ["input"]
     assert isinstance(ct.models.MLModel.get_available_compute_devices()[0], MLCPUComputeDevice)
     assert len(MLComputeDevice.get_all_compute_devices()) == 1
-    with pytest.raises(NotImplementedError, match="coremill plan"):
-        MLComputePlan.load_from_path(model.get_compiled_model_path())
+
+
+def test_compute_plans_are_forecasts():
+    """With the devices and costs that `coremill.Model.forecast` has, from a package and a compiled model."""
+    layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten(), torch.nn.LogSoftmax(-1)]
+    program = torch.export.export(torch.nn.Sequential(*layers).eval(), (torch.rand(1, 3, 64, 64),))
+    model = ct.convert(program)
+    forecast = coremill.convert(program).forecast()
+    expected = [(one["operator"].partition(".")[2], one["preferred"]) for one in forecast["operations"]]
+    assert {device for _, device in expected} == {"neural-engine", "cpu"}
+    assert "forecast for M4, not a record" in str(forecast)
+    for path in (model.get_compiled_model_path(), model.package_path):
+        with pytest.warns(UserWarning, match="this plan is a forecast for M4"):
+            plan = MLComputePlan.load_from_path(path, ct.ComputeUnit.CPU_AND_NE)
+        found = []
+        total = 0.0
+        for op in plan.model_structure.program.functions["main"].block.operations:
+            usage = plan.get_compute_device_usage_for_mlprogram_operation(op)
+            cost = plan.get_estimated_cost_for_mlprogram_operation(op)
+            assert (usage is None) == op.operator_name.startswith("const") == (cost is None)
+            if usage is not None:
+                assert type(usage.preferred_compute_device) in map(type, usage.supported_compute_devices)
+                is_engine = isinstance(usage.preferred_compute_device, MLNeuralEngineComputeDevice)
+                found.append((op.operator_name, "neural-engine" if is_engine else "cpu"))
+                total += cost.weight
+        assert found == expected
+        assert total == pytest.approx(1.0)
+    with pytest.warns(UserWarning, match="forecast"):
+        plan = MLComputePlan.load_from_path(path, ct.ComputeUnit.CPU_ONLY)
+    op = plan.model_structure.program.functions["main"].block.operations[-1]
+    assert str(plan.get_compute_device_usage_for_mlprogram_operation(op).preferred_compute_device).startswith(
+        "<coremltools.models.compute_device.MLCPUComputeDevice "
+    )
+    with pytest.raises(ValueError, match="not one of this plan's"):
+        plan.get_estimated_cost_for_mlprogram_operation(op._replace())
+    with pytest.raises(NotImplementedError, match="times of GPUs are not published"):
+        MLComputePlan.load_from_path(path, ct.ComputeUnit.CPU_AND_GPU)
+    with pytest.raises(coremill.OptionError, match="unknown chip or device `m0`"):
+        coremill.convert(program).forecast(device="m0")
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((40, 300), "float16"), ((40, 300), "float32"), ((3, 5), "float32"), ((2, 3), "float16")])

@@ -38,6 +38,18 @@ class Report(dict):
         return f"<pre>{_escape(self._text)}</pre>" if self._text else _table(self)
 
 
+def _aligned(rows: list) -> list:
+    """Lines with columns of equal width; the last column has its own."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]).rstrip() for row in rows]
+
+
+def _html_table(titles: tuple, rows: list) -> str:
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    body = "".join("<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
 class Division(Report):
     """The partitions of methods: for each method its delegates, and the calls outside them with reasons."""
 
@@ -102,6 +114,8 @@ class Comparison(Report):
 class PerOp(Report):
     """Two programs, value by value: `values` in the order of the second, and `drift_begins_at` as an index into them."""
 
+    _TITLES = ("value", "op", "shape", "SNR", "")
+
     @property
     def drift(self) -> dict | None:
         """The first value below the threshold."""
@@ -126,9 +140,7 @@ class PerOp(Report):
 
     def __str__(self) -> str:
         """A line for each value."""
-        rows = [("value", "op", "shape", "SNR", ""), *self._cells()]
-        widths = [max(len(row[at]) for row in rows) for at in range(4)]
-        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]).rstrip() for row in rows]
+        lines = _aligned([self._TITLES, *self._cells()])
         threshold, drift = self["threshold_db"], self.drift
         if drift is None:
             lines.append(f"no value lies below {threshold:g} dB")
@@ -137,11 +149,7 @@ class PerOp(Report):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{title}</th>" for title in ("value", "op", "shape", "SNR", ""))
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
-        )
-        return f"<table><tr>{head}</tr>{rows}</table>"
+        return _html_table(self._TITLES, self._cells())
 
 
 class Choice(Report):
@@ -203,13 +211,13 @@ class Compression(Report):
             form = weight["form"] or "as it was"
             size = f"{weight['bytes_before']} -> {weight['bytes_after']}"
             rows.append((weight["name"], str(form), size, "" if weight.get("snr") is None else f"{weight['snr']:.1f} dB"))
-        widths = [max(len(row[at]) for row in rows) for at in range(3)]
-        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows]
-        return "\n".join([f"{self['bytes_before']} -> {self['bytes_after']} bytes", *lines])
+        return "\n".join([f"{self['bytes_before']} -> {self['bytes_after']} bytes", *_aligned(rows)])
 
 
 class Quantization(Report):
     """The error of quantization: at the outputs (`model_db`), and for each of the `layers`, the largest first."""
+
+    _TITLES = ("layer", "operation", "its output", "the model's", "")
 
     def _cells(self) -> list:
         """A row for each layer."""
@@ -231,17 +239,34 @@ class Quantization(Report):
 
     def __str__(self) -> str:
         """A line for each layer."""
-        rows = [("layer", "operation", "its output", "the model's", ""), *self._cells()]
-        widths = [max(len(row[at]) for row in rows) for at in range(4)]
-        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]).rstrip() for row in rows]
-        return "\n".join([self._sum(), *lines])
+        return "\n".join([self._sum(), *_aligned([self._TITLES, *self._cells()])])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{title}</th>" for title in ("layer", "operation", "its output", "the model's", ""))
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
-        )
-        return f"<p>{_escape(self._sum())}</p><table><tr>{head}</tr>{rows}</table>"
+        return f"<p>{_escape(self._sum())}</p>{_html_table(self._TITLES, self._cells())}"
+
+
+class Forecast(Report):
+    """The `operations` with the devices that a cost model forecasts for them."""
+
+    _TITLES = ("value", "op", "device", "cost", "")
+
+    def _cells(self) -> list:
+        """A row for each operation that runs somewhere."""
+        return [
+            (", ".join(one["outputs"]), one["operator"], one["preferred"], f"{one['cost'] or 0:.1%}", one.get("detail") or "")
+            for one in self["operations"]
+            if one["preferred"] is not None
+        ]
+
+    def _origin(self) -> str:
+        return f"forecast for {self['forecast']['chip']}, not a record: {self['forecast']['accuracy']}"
+
+    def __str__(self) -> str:
+        """A line for each operation."""
+        return "\n".join([self._origin(), *_aligned([self._TITLES, *self._cells()])])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{_escape(self._origin())}</p>{_html_table(self._TITLES, self._cells())}"
 
 
 def inspect(model: Any) -> Report:
@@ -273,6 +298,13 @@ def check_on(model: Any, device: str | None) -> Report:
         return Report({"format_version": 1, "models": models, "diagnostics": diagnostics}, text)
     content, text = model._check(device)
     return Report(json.loads(content), text)
+
+
+def forecast(model: Any, device: str | None, neural_engine: bool) -> Forecast:
+    """The forecast of a model's plan."""
+    import json
+
+    return Forecast(json.loads(model._forecast(device, neural_engine)))
 
 
 def extract(program: Any, directory: Path) -> list:

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::device::Chip;
+use coremill::inspect::placement::{ForecastOptions, forecast};
 use coremill::mil::pipeline::{Pipeline, Stage};
 use coremill::precision::{MixedPrecisionPlan, Outcome, PrecisionFix};
 use coremill::{OpenedModel, SaveOptions};
@@ -304,6 +305,21 @@ impl Model {
         slf.py().import("coremill._reports")?.call_method1("check_on", (slf, device))
     }
 
+    /// Forecasts on which device Core ML runs each operation, as `coremill plan --forecast --json` does.
+    ///
+    /// `device` is a chip or an iPhone, such as `"m4"` or `"iphone17pro"`; the M4 by default, on which the cost model was
+    /// studied. `neural_engine=False` forecasts for `cpu_only`. Times of GPUs are not published: all other operations are
+    /// forecast on the CPU.
+    #[pyo3(signature = (*, device = None, neural_engine = true))]
+    fn forecast<'py>(
+        slf: &Bound<'py, Self>,
+        device: Option<Bound<'py, PyAny>>,
+        neural_engine: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let reports = slf.py().import("coremill._reports")?;
+        reports.call_method1("forecast", (slf, device, neural_engine))
+    }
+
     fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("coremill._reports")?.call_method1("describe", (slf,))
     }
@@ -330,6 +346,21 @@ impl Model {
             let text = opened.render(&report, &RenderOptions::default());
             Ok((json(py, &report.to_json())?, text))
         })
+    }
+
+    /// The plan that `coremill plan --forecast --json` prints, as JSON.
+    #[pyo3(signature = (device = None, neural_engine = true))]
+    fn _forecast(
+        &self,
+        py: Python<'_>,
+        device: Option<Text>,
+        neural_engine: bool,
+    ) -> PyResult<String> {
+        let mut options = ForecastOptions { neural_engine, ..ForecastOptions::default() };
+        if let Some(Text(name)) = device {
+            options.chip = chip(py, &name)?;
+        }
+        work::held(py, || json(py, &forecast(&self.opened().model, &options)))
     }
 
     /// The program as MIL text.

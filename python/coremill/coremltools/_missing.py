@@ -23,7 +23,6 @@ ALTERNATIVES = {
     "libsvm": _SCOPE,
     "tensorflow": _SCOPE,
     "torch": "install coremltools, whose `optimize.torch` trains models for this package",
-    "MLComputePlan": "`coremill plan` records the compute plan on a Mac",
     "quantization_utils": "`coremltools.optimize.coreml`",
     "MLModelInspector": "`coremill.compare(one, two, per_op=True)`",
     "MLModelComparator": "`coremill.compare(one, two, per_op=True)`",

@@ -1,4 +1,4 @@
-"""Devices that predict: the CPU, on which coremill's engine computes."""
+"""Devices: the CPU, on which coremill's engine computes, and those of forecasts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ class MLComputeDevice:
     def get_all_compute_devices(cls) -> list:
         """The devices that predictions can use."""
         return [MLCPUComputeDevice()]
+
+    def __repr__(self) -> str:
+        """As in coremltools: scripts look for the name of the class in it."""
+        return f"<coremltools.models.compute_device.{type(self).__name__} object>"
 
 
 class MLCPUComputeDevice(MLComputeDevice):

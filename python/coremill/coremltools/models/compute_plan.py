@@ -1,14 +1,18 @@
-"""The structure of models: functions, operations, and the values that connect them."""
+"""The structure of models, with functions, operations and the values that connect them, and the forecast of their devices."""
 
 from __future__ import annotations
 
+import warnings
 from collections import namedtuple
 
 from .._missing import unsupported
+from .._types import ComputeUnit
+from .compute_device import MLCPUComputeDevice, MLGPUComputeDevice, MLNeuralEngineComputeDevice
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 #: A constant, whose content is not part of the structure.
@@ -64,13 +68,81 @@ class MLModelStructure(namedtuple("MLModelStructure", ["neuralnetwork", "program
         return cls(None, MLModelStructureProgram(functions), None)
 
 
+#: The devices of an operation.
+MLComputePlanDeviceUsage = namedtuple("MLComputePlanDeviceUsage", ["preferred_compute_device", "supported_compute_devices"])
+#: The share of the model's cost that an operation has.
+MLComputePlanCost = namedtuple("MLComputePlanCost", ["weight"])
+
+
 class MLComputePlan:
-    """The devices on which Core ML would run operations."""
+    """The devices on which Core ML would run operations, as a cost model forecasts them."""
+
+    def __init__(self, structure: MLModelStructure, forecast: dict) -> None:
+        """`forecast` is that of :meth:`coremill.Model.forecast`."""
+        self._structure = structure
+        planned = {(one["function"], *one["outputs"]): one for one in forecast["operations"]}
+        self._planned = {
+            id(op): planned.get((name, *(value.name for value in op.outputs)))
+            for name, function in structure.program.functions.items()
+            for op in _nested(function.block)
+        }
+
+    @property
+    def model_structure(self) -> MLModelStructure:
+        """The structure, whose operations the other methods take."""
+        return self._structure
 
     @classmethod
-    def load_from_path(cls, path: str, compute_units: Any = None) -> MLComputePlan:
-        """Raises: only Core ML knows its plan."""
-        raise unsupported("`MLComputePlan`", "`coremill plan` records the compute plan on a Mac")
+    def load_from_path(cls, path: str, compute_units: ComputeUnit = ComputeUnit.ALL) -> MLComputePlan:
+        """The forecast for a compiled model or a package on a Mac with an M4.
+
+        It warns that it is one: only Core ML knows its plan, which `coremill plan` records on a Mac.
+        """
+        from .model import MLModel
+
+        if compute_units == ComputeUnit.CPU_AND_GPU:
+            raise unsupported("the plan for `CPU_AND_GPU`", "`coremill plan` records it on a Mac: times of GPUs are not published")
+        model = MLModel(path, skip_model_load=True)
+        structure = MLModelStructure._of(model._spec)
+        if structure.program is None:
+            raise unsupported("the plan of a pipeline", "load the plan of each of its models")
+        forecast = model._model.forecast(neural_engine=compute_units != ComputeUnit.CPU_ONLY)
+        warnings.warn(
+            f"this plan is a forecast for {forecast['forecast']['chip']}: {forecast['forecast']['accuracy']}\n"
+            "hint: `coremill plan` records Core ML's plan on a Mac",
+            stacklevel=2,
+        )
+        return cls(structure, forecast)
+
+    def get_compute_device_usage_for_mlprogram_operation(
+        self, operation: MLModelStructureProgramOperation
+    ) -> MLComputePlanDeviceUsage | None:
+        """The devices of an operation; `None` for constants."""
+        planned = self._of(operation)
+        if planned is None or planned["preferred"] is None:
+            return None
+        return MLComputePlanDeviceUsage(_DEVICES[planned["preferred"]](), [_DEVICES[one]() for one in planned["supported"]])
+
+    def get_estimated_cost_for_mlprogram_operation(self, operation: MLModelStructureProgramOperation) -> MLComputePlanCost | None:
+        """The share of the cost; `None` for constants."""
+        planned = self._of(operation)
+        return None if planned is None or planned["cost"] is None else MLComputePlanCost(planned["cost"])
+
+    def _of(self, operation: MLModelStructureProgramOperation) -> dict | None:
+        if id(operation) not in self._planned:
+            raise ValueError("the operation is not one of this plan's `model_structure`")
+        return self._planned[id(operation)]
+
+
+_DEVICES = {"cpu": MLCPUComputeDevice, "gpu": MLGPUComputeDevice, "neural-engine": MLNeuralEngineComputeDevice}
+
+
+def _nested(block: MLModelStructureProgramBlock) -> Iterator[MLModelStructureProgramOperation]:
+    """The operations of a block and of the blocks in them."""
+    for op in block.operations:
+        yield op
+        for inner in op.blocks:
+            yield from _nested(inner)
 
 
 def _function(function: Any) -> MLModelStructureProgramFunction:
