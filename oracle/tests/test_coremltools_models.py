@@ -6,10 +6,12 @@ import coremltools
 import numpy
 import pytest
 import torch
+from coremltools import libmilstoragepython
 from coremltools.models.neural_network.quantization_utils import _get_kmeans_lookup_table_and_weight as their_clusters
 
 import coremill
 import coremill.coremltools as ct
+from coremill.coremltools.libmilstoragepython import _BlobStorageReader, _BlobStorageWriter
 from coremill.coremltools.models.compute_device import MLComputeDevice, MLCPUComputeDevice, MLNeuralEngineComputeDevice
 from coremill.coremltools.models.compute_plan import MLComputePlan, MLModelStructure
 from coremill.coremltools.models.model import MLModelAsset
@@ -401,3 +403,56 @@ def test_clusters_of_weights_are_as_good_as_those_of_coremltools(shape: tuple, d
         assert errors[0] <= errors[1] * 1.005 + 1e-6
     with pytest.raises(NotImplementedError, match="palettize_weights"):
         clusters(2, weight, cluster_dim=2)
+
+
+#: Largest values of each type in weight files; the smallest are 0 or, with a sign, their complements.
+LIMITS = {
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in (1, 2, 3, 4, 6, 8, 16, 32)},
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)},
+}
+
+
+def test_weight_files_are_those_of_coremltools(tmp_path):
+    """Bytes, offsets and elements of random weights of each type and of many lengths."""
+    random = numpy.random.default_rng(0)
+    weights = [(kind, random.integers(low, high, size, endpoint=True)) for size in range(1, 70) for kind, (low, high) in LIMITS.items()]
+    weights += [("float", random.standard_normal(size).astype(numpy.float32)) for size in range(1, 9)]
+    weights += [("fp16", random.standard_normal(size).astype(numpy.float16).view(numpy.uint16)) for size in range(1, 9)]
+    paths = [tmp_path / "ours.bin", tmp_path / "theirs.bin"]
+    offsets = []
+    for package, path in zip((_BlobStorageWriter, libmilstoragepython._BlobStorageWriter), paths, strict=True):
+        found = []
+        for part, is_new in ((weights[:1], True), (weights[1:], False)):
+            writer = package(str(path), truncate_file=is_new)
+            found += [getattr(writer, f"write_{kind}_data")(values) for kind, values in part]
+            del writer
+        offsets.append(found)
+    assert offsets[0] == offsets[1]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    ours, theirs = _BlobStorageReader(str(paths[0])), libmilstoragepython._BlobStorageReader(str(paths[1]))
+    for (kind, values), offset in zip(weights, offsets[0], strict=True):
+        read, expected = (getattr(reader, f"read_{kind}_data")(offset) for reader in (ours, theirs))
+        assert read.dtype == expected.dtype
+        numpy.testing.assert_array_equal(read, expected)
+        numpy.testing.assert_array_equal(read, values)
+    for reader in (ours, theirs):
+        with pytest.raises(RuntimeError, match="does not match requested type"):
+            reader.read_fp16_data(offsets[0][0])
+        with pytest.raises(RuntimeError, match="Invalid sentinel"):
+            reader.read_float_data(32)
+        with pytest.raises(ValueError, match="index out of bounds"):
+            reader.read_float_data(10**9)
+    for package in (_BlobStorageWriter, libmilstoragepython._BlobStorageWriter):
+        with pytest.raises(ValueError, match=r"Value -9 is outside allowed subbyte datatype range \[-8, 7\]"):
+            package(str(tmp_path / "bad.bin")).write_int4_data(numpy.array([1, -9]))
+
+
+def test_weights_of_packages_can_be_read():
+    """At the offset that the specification has."""
+    module = torch.nn.Linear(40, 30)
+    model = ct.convert(torch.export.export(module, (torch.rand(1, 40),)), compute_precision=ct.precision.FLOAT32)
+    operations = model.get_spec().mlProgram.functions["main"].block_specializations["CoreML5"].operations
+    [blob] = [op.attributes["val"].blobFileValue for op in operations if op.attributes["val"].HasField("blobFileValue")]
+    path = blob.fileName.replace("@model_path/weights", model.weights_dir)
+    weight = _BlobStorageReader(path).read_float_data(blob.offset)
+    numpy.testing.assert_array_equal(weight.reshape(30, 40), module.weight.detach().numpy())
