@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 import weakref
@@ -405,29 +406,8 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
     _check_dynamic_quantization(module)
     graph = _canonical(module)
     outputs = _names_of_outputs(graph)
-    traced = _traced_dtypes(module, len(given))
     module.eval()
-    floats = [dtype if dtype is not None and dtype.is_floating_point else None for dtype in traced]
-    indices: list = []
-    try:
-        program = _script_program(module, inputs, [_example(*one) for one in zip(given, sizes, floats)], release)
-    except QuantizationError:
-        raise
-    except Exception as failure:
-        # Scripts declare indices as floats, and coremltools casts them where they are used.
-        examples = [_example(*one) for one in zip(given, sizes, traced)]
-        indices = [at for at, one in enumerate(examples) if _is_float(given[at]) and not one.dtype.is_floating_point]
-        try:
-            program = _script_program(module, inputs, examples, release) if indices else None
-        except Exception:
-            program = None
-        if program is None:
-            raise RuntimeError(
-                f"torch cannot make an exported program of the traced module: {type(failure).__name__}: "
-                f"{_first_line(failure)}\n"
-                "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of "
-                "`torch.jit.trace`"
-            ) from failure
+    program, indices = _exported_script(module, inputs, sizes, release)
     made = Source(program, "TorchScript")
     if len(outputs) == len(program.graph_signature.user_outputs):
         made.output_names = outputs
@@ -444,6 +424,30 @@ def _of_script(module: Any, inputs: list, release: str | None) -> Source:
         made = _named(made, known, inputs)
     made.float_inputs = {made.input_names[at] for at in indices}
     return made
+
+
+def _exported_script(module: Any, inputs: list, sizes: list, release: str | None) -> tuple:
+    """The exported program, and the positions of inputs that are integers in it and floats in Core ML.
+
+    Scripts declare indices as floats, and coremltools casts them where they are used.
+    """
+    given = flat(inputs)
+    traced = _traced_dtypes(module, len(given))
+    floats = [dtype if dtype is not None and dtype.is_floating_point else None for dtype in traced]
+    try:
+        return _script_program(module, inputs, [_example(*one) for one in zip(given, sizes, floats)], release), []
+    except QuantizationError:
+        raise
+    except Exception as failure:
+        examples = [_example(*one) for one in zip(given, sizes, traced)]
+        indices = [at for at, one in enumerate(examples) if _is_float(given[at]) and not one.dtype.is_floating_point]
+        if indices:
+            with contextlib.suppress(Exception):
+                return _script_program(module, inputs, examples, release), indices
+        raise RuntimeError(
+            f"torch cannot make an exported program of the traced module: {type(failure).__name__}: {_first_line(failure)}\n"
+            "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of `torch.jit.trace`"
+        ) from failure
 
 
 def _is_float(one: Any) -> bool:
