@@ -1,4 +1,4 @@
-"""Programs that `convert(..., convert_to="milinternal")` returns: scripts print and read them, and `convert` makes models of them."""
+"""Programs that `convert(..., convert_to="milinternal")` returns, to print, to read and to convert to models."""
 
 from __future__ import annotations
 
