@@ -63,15 +63,13 @@ class Division(Report):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for name, method in self.items():
-            for call in method["outside"]:
-                cells = (name, call.operator, call.module or "", call.reason)
-                rows.append("".join(f"<td>{_escape(cell)}</td>" for cell in cells))
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        head = "<tr><th>method</th><th>outside</th><th>module</th><th>reason</th></tr>"
+        rows = [
+            (name, call.operator, call.module or "", call.reason) for name, method in self.items() for call in method["outside"]
+        ]
         counts = ", ".join(f"{_escape(name)}: {len(method['delegates'])}" for name, method in self.items())
-        return f"<p>delegates: {counts}</p>" + (f"<table>{head}{body}</table>" if rows else "")
+        return f"<p>delegates: {counts}</p>" + (
+            _html_table(("method", "outside", "module", "reason"), rows) if rows else ""
+        )
 
 
 class Comparison(Report):
@@ -101,14 +99,14 @@ class Comparison(Report):
         return "\n".join(lines) + ("" if self.per_op is None else f"\n\n{self.per_op}")
 
     def _repr_html_(self) -> str:
-        head = "<tr><th>output</th><th></th><th>max absolute</th><th>max relative</th><th>SNR dB</th></tr>"
-        rows = "".join(
-            f"<tr><td>{_escape(name)}</td><td>{'ok' if self.within[name] else 'off'}</td>"
-            f"<td>{figures['max_absolute']:.3g}</td><td>{figures['max_relative']:.3g}</td>"
-            f"<td>{'' if figures['snr_db'] is None else format(figures['snr_db'], '.1f')}</td></tr>"
+        rows = [
+            (
+                name, "ok" if self.within[name] else "off", f"{figures['max_absolute']:.3g}", f"{figures['max_relative']:.3g}",
+                "" if figures["snr_db"] is None else format(figures["snr_db"], ".1f"),
+            )
             for name, figures in self.items()
-        )
-        return f"<table>{head}{rows}</table>" + ("" if self.per_op is None else self.per_op._repr_html_())
+        ]  # fmt: skip
+        return _html_table(("output", "", "max absolute", "max relative", "SNR dB"), rows) + ("" if self.per_op is None else self.per_op._repr_html_())
 
 
 class PerOp(Report):
