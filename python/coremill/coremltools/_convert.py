@@ -90,12 +90,12 @@ def convert(
         "states": states,
     }
     if is_program:
-        program = model.with_arguments(arguments, _model)
-        found = program.to_model(compute_units)
+        found, arguments = model.to_model(arguments, compute_units, _model)
+        model = model.source
     else:
         found = _model(model, **arguments, compute_units=compute_units)
     if convert_to == "milinternal":
-        return program if is_program else ConvertedProgram(found, model, arguments)
+        return ConvertedProgram(found, model, arguments)
     if package_dir is not None:
         found.save(os.fspath(package_dir))
     return found
@@ -110,7 +110,7 @@ def _model(
     compute_precision: Any,
     pass_pipeline: Any,
     states: list | None,
-    compute_units: Any = ComputeUnit.ALL,
+    compute_units: Any,
 ) -> MLModel:
     """The converted model. The arguments are those of `convert`."""
     from ._packed import without_packed_weights

@@ -20,14 +20,14 @@ class ConvertedProgram(Program):
         """`source` and `arguments` are those of the conversion."""
         super().__init__(model._spec, model._scopes)
         self._model = model
-        self._source = source
+        self.source = source
         self._arguments = arguments
 
     def __str__(self) -> str:
         return self._model._model._text()
 
-    def with_arguments(self, given: dict, converted: Callable[..., MLModel]) -> ConvertedProgram:
-        """The program of a conversion with other arguments; those that are `None` stay as they are.
+    def to_model(self, given: dict, compute_units: Any, converted: Callable[..., MLModel]) -> tuple[MLModel, dict]:
+        """A model of its own, and its arguments: those given, and the program's where these are `None`.
 
         A program of fp16 stays one, and inputs and outputs keep their types, as in coremltools.
         """
@@ -38,18 +38,15 @@ class ConvertedProgram(Program):
             given.pop("compute_precision", None)
         arguments = {**self._arguments, **given}
         if all(arguments[name] is self._arguments[name] for name in arguments):
-            return self
-        model = converted(self._source, **arguments)
+            # Without an edit, changes of the model's metadata would reach the program.
+            model = self._model._of(self._model._model._edit("[]"), compute_units=compute_units)
+            model._scopes = self._model._scopes
+            return model, arguments
+        model = converted(self.source, **arguments, compute_units=compute_units)
         retyped = _retyped(self._model, model, arguments)
         if retyped:
             model._apply(retyped)
-        return ConvertedProgram(model, self._source, arguments)
-
-    def to_model(self, compute_units: Any) -> MLModel:
-        """A model of its own: its metadata can change, and the program stays."""
-        model = self._model._of(self._model._model._edit("[]"), compute_units=compute_units)
-        model._scopes = self._model._scopes
-        return model
+        return model, arguments
 
 
 def _retyped(known: MLModel, model: MLModel, arguments: dict) -> list:
