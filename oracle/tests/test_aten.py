@@ -30,20 +30,20 @@ BACKWARD = "_backward."
 SYMBOLIC = "sym_"
 
 
-def test_breadth() -> None:
+def test_runs_enough_uniquely_named_cases() -> None:
     """Enough cases run, and names are unique in each family."""
     assert sum(len(chosen(family)) for family in FAMILIES) >= 1500
     names = collections.Counter((family, one.name) for family, one in all_cases())
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_every_core_operator() -> None:
+def test_every_core_aten_operator_has_case() -> None:
     """Each overload of the core ATen set has a case that runs."""
     missing = sorted(core_operators() - covered() - set(OUTSIDE))
     assert missing == []
 
 
-def test_every_exported_operator() -> None:
+def test_every_operator_in_zoo_exports_has_case() -> None:
     """Each overload in the exports of the zoo, which `oracle/aten/exported.txt` lists, has a case that runs."""
     found = covered()
     listed = (ROOT / "oracle/aten/exported.txt").read_text().split()
@@ -81,7 +81,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family(family: str, archives: Path, coremill: object) -> None:
+def test_converted_operators_match_torch(family: str, archives: Path, coremill: object) -> None:
     """The cases of a family in all forms."""
     cases = chosen(family)
     directory = archives / family

@@ -65,7 +65,7 @@ COMMANDS: dict[str, tuple[list[str], Callable[[Path], Path]]] = {
 
 @pytest.mark.parametrize("how", ["shorten", "rewrite"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_sources_that_change(name: str, how: str, sources: Path) -> None:
+def test_commands_survive_input_files_changing_during_read(name: str, how: str, sources: Path) -> None:
     """The command fails with an error that names the file, or its result is that of the unchanged file."""
     arguments, spoiled = COMMANDS[name]
     path = spoiled(sources)
@@ -115,7 +115,7 @@ for _ in range(2):
 """
 
 
-def test_a_model_in_python_whose_file_is_cut_short(sources: Path) -> None:
+def test_python_predict_raises_when_weight_file_is_truncated(sources: Path) -> None:
     """Each run raises an exception that names the file, and the process survives."""
     path = weights(sources / "model.mlpackage")
     content = path.read_bytes()

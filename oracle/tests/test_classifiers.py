@@ -19,7 +19,7 @@ SAMPLE = {"mobilenet_v3_small": ["traced"], "edgenext_xx_small": ["exported"]}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if ALL or row.name in SAMPLE], ids=lambda row: row.name)
-def test_labels_are_those_of_torch(row, tmp_path: Path) -> None:
+def test_predicted_labels_match_torch(row, tmp_path: Path) -> None:
     """In memory, from the package, compiled, and after edits."""
     found = check(row, list(FRONTENDS) if ALL else SAMPLE[row.name], tmp_path)
     assert not found.errors, "\n".join(found.errors)
@@ -28,7 +28,7 @@ def test_labels_are_those_of_torch(row, tmp_path: Path) -> None:
     assert len(found.labels) >= 2
 
 
-def test_there_are_twenty_models() -> None:
+def test_covers_twenty_torchvision_and_timm_models() -> None:
     """Of both libraries, each once."""
     assert len({row.name for row in ROWS}) == len(ROWS) == 20
     assert {row.library for row in ROWS} == {"torchvision", "timm"}

@@ -205,7 +205,7 @@ CASES: list[tuple[str, str, Callable[[ct.models.MLModel], ct.models.MLModel], bo
 
 
 @pytest.mark.parametrize(("name", "options", "peer", "same"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
-def test_against_coremltools(
+def test_compressed_weights_match_coremltools(
     name: str,
     options: str,
     peer: Callable[[ct.models.MLModel], ct.models.MLModel],
@@ -242,7 +242,7 @@ def test_against_coremltools(
             numpy.testing.assert_array_equal(expanded[shape], wanted, err_msg=f"{one} {shape}")
 
 
-def test_ratios(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
+def test_n_m_pruning_matches_coremltools(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
     """Of each four input channels the two larger ones are kept, as in coremltools, unless magnitudes are equal."""
     model, path = made("single")
     coremill("compress", path, "-o", tmp_path / "ours.mlpackage", "--min-elements", 500, "--prune", "2:4")
@@ -254,7 +254,7 @@ def test_ratios(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill:
         assert numpy.mean(ours[shape] == 0) == 0.5
 
 
-def test_channel_scales(
+def test_channel_scaled_palettes_keep_weights_accurate(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path
 ) -> None:
     """Scales are per output channel, and the lookup tables are not larger than necessary."""
@@ -269,7 +269,7 @@ def test_channel_scales(
         assert 10 * numpy.log10(power / noise) > 18, shape
 
 
-def test_what_is_written_runs(
+def test_compressed_and_decompressed_outputs_match(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path
 ) -> None:
     """The engine computes the same with compressed and with decompressed weights."""
@@ -284,7 +284,7 @@ def test_what_is_written_runs(
         coremill("compare", small, plain, "--random", 1, "--fail-below", 60)
 
 
-def test_rules(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
+def test_applies_first_matching_compression_rule(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
     """The first rule that selects a weight applies; a weight that two operations share is compressed once."""
     _, path = made("ios18")
     output = coremill("compress", path, "-o", tmp_path / "out.mlpackage", "--json", "--prune", "0.5")
@@ -313,7 +313,7 @@ def test_rules(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: 
     assert (tmp_path / "again.mlpackage/Data/com.apple.CoreML/weights/weight.bin").read_bytes() == before
 
 
-def test_targets(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
+def test_meets_target_size_and_target_snr(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
     """Bits are allocated where they help most, and the reported sizes and errors are correct."""
     model, path = made("single")
     plain, _ = weights(model)
@@ -330,7 +330,7 @@ def test_targets(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill
         assert weight["snr"] >= 24
 
 
-def test_refusals(
+def test_rejects_invalid_compression_options(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill_fails: Command, coremill: Command, tmp_path: Path
 ) -> None:
     """Invalid options are reported before work begins, and the required release depends on the form."""
@@ -360,7 +360,7 @@ def test_refusals(
         assert opened(tmp_path / "out.mlpackage").get_spec().specificationVersion == version
 
 
-def test_programs(coremill: Command, tmp_path: Path) -> None:
+def test_compresses_models_inside_pte_programs(coremill: Command, tmp_path: Path) -> None:
     """The models inside a program are compressed, and the program still runs."""
     torch.manual_seed(0)
     example = (torch.randn(1, 8, 4, 4), torch.randint(0, 96, (1, 8)))

@@ -20,7 +20,7 @@ from oracle.zoo.exports.table import ROWS, everyday
 FORMS = [("ios18", "fp16"), ("ios18", "fp32"), ("ios15", "fp16")]
 
 
-def test_names() -> None:
+def test_zoo_names_are_unique_valid_file_names() -> None:
     """Names are valid file names and unique."""
     counts = collections.Counter(row.name for row in ROWS)
     assert [name for name, count in counts.items() if count > 1] == []
@@ -28,7 +28,7 @@ def test_names() -> None:
     assert all(name == name.lower() and not set(name) & {"/", "."} for name in counts)
 
 
-def test_breadth() -> None:
+def test_zoo_has_enough_programs_and_families() -> None:
     """The minimum breadth of the table."""
     families = collections.Counter(row.family for row in ROWS)
     assert families.total() >= 160
@@ -47,7 +47,7 @@ def exports() -> Path:
 
 @pytest.mark.parametrize(("target", "precision"), FORMS)
 @pytest.mark.parametrize("name", [row.name for row in everyday()])
-def test_convert(name: str, target: str, precision: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
+def test_converted_programs_match_torch(name: str, target: str, precision: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
     """The program converts, coremltools type-checks the package, the results agree with torch, and no operation is
     needless."""
     package = tmp_path / f"{name}.mlpackage"
@@ -60,7 +60,7 @@ def test_convert(name: str, target: str, precision: str, exports: Path, coremill
 
 @pytest.mark.parametrize("dialect", ["core", "edge"])
 @pytest.mark.parametrize("name", [row.name for row in everyday() if row.dialects])
-def test_dialects(name: str, dialect: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
+def test_core_and_edge_dialects_match_torch(name: str, dialect: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
     """The decomposed dialects of a program pass the same checks."""
     record = json.loads((exports / f"{name}.json").read_text())
     if dialect not in record["dialects"]:

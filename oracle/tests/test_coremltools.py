@@ -173,7 +173,7 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_descriptions_are_those_of_coremltools(case: str) -> None:
+def test_model_descriptions_match_coremltools(case: str) -> None:
     """Features, types, shapes, labels and version of traced modules."""
     module, shape, options = CASES[case]
     # Both conversions change the graph of a traced module.
@@ -183,7 +183,7 @@ def test_descriptions_are_those_of_coremltools(case: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["traced", "exported", "module"])
-def test_labels_of_pictures_are_those_of_torch(source: str, tmp_path: Path) -> None:
+def test_image_classifier_labels_match_torch(source: str, tmp_path: Path) -> None:
     """From memory, from the package and from the compiled model."""
     module = Network().eval()
     example = torch.rand(1, 3, 32, 24)
@@ -217,7 +217,7 @@ def test_labels_of_pictures_are_those_of_torch(source: str, tmp_path: Path) -> N
             torch.testing.assert_close(given.float(), scores, rtol=2e-2, atol=2e-2)
 
 
-def test_scales_and_biases_may_be_arrays() -> None:
+def test_image_scale_and_bias_accept_arrays() -> None:
     """Guides of coremltools compute them with numpy."""
     mean, deviation = numpy.array((0.485, 0.456, 0.406)), numpy.array((0.229, 0.224, 0.225))
     program = torch.export.export(Network().eval(), (torch.rand(1, 3, 32, 24),))
@@ -231,7 +231,7 @@ def test_scales_and_biases_may_be_arrays() -> None:
         ct.convert(program, inputs=[ct.ImageType(shape=(1, 3, 32, 24))], outputs=[ct.ImageType(bias=numpy.ones(3))])
 
 
-def test_pictures_come_out() -> None:
+def test_predicts_rgb_gray_and_fp16_gray_image_outputs() -> None:
     """Color, gray, and gray in fp16."""
     for layout, mode, channels in [("RGB", "RGB", 3), ("GRAYSCALE", "L", 1)]:
         model = ct.convert(
@@ -254,7 +254,7 @@ def test_pictures_come_out() -> None:
     numpy.testing.assert_allclose(numpy.asarray(found), 255 - values, rtol=1e-3)
 
 
-def test_channels_of_bgr_are_swapped() -> None:
+def test_bgr_images_swap_channels() -> None:
     """The program takes blue first."""
     model = ct.convert(
         traced(torch.nn.Identity(), 1, 3, 8, 12),
@@ -266,7 +266,7 @@ def test_channels_of_bgr_are_swapped() -> None:
     assert (found[0].transpose(1, 2, 0)[..., ::-1] == numpy.asarray(shown)).all()
 
 
-def test_numbers_become_the_type_of_the_input() -> None:
+def test_predict_casts_values_to_input_dtype() -> None:
     """Core ML takes floats for integers, lists, and batches."""
     class Pick(torch.nn.Module):
         def forward(self, table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -288,7 +288,7 @@ def test_numbers_become_the_type_of_the_input() -> None:
         model.predict({"tables": table})
 
 
-def test_states_are_kept_in_states() -> None:
+def test_make_state_returns_independent_states() -> None:
     """Each state is a sequence of its own."""
     program = torch.export.export(Cache(), (torch.ones(1, 4),))
     model = ct.convert(program, minimum_deployment_target=ct.target.iOS18, outputs=[ct.TensorType(name="y")])
@@ -302,7 +302,7 @@ def test_states_are_kept_in_states() -> None:
     assert first.read_state(name).tolist() == [[5, 5, 5, 5]]
 
 
-def test_operations_are_selected_for_fp32() -> None:
+def test_op_selector_keeps_linear_ops_in_fp32() -> None:
     """As coremltools' `op_selector` sees them."""
     module = traced(Network(), 1, 3, 32, 24)
     seen = []
@@ -321,7 +321,7 @@ def test_operations_are_selected_for_fp32() -> None:
     assert (types["conv"], types["linear"]) == (10, 11)
 
 
-def test_messages_are_those_of_the_published_schema() -> None:
+def test_protobuf_descriptors_match_coremltools() -> None:
     """The descriptors are coremltools' own."""
     ours = ct.proto.Model_pb2.Model.DESCRIPTOR.file
     theirs = coremltools.proto.Model_pb2.Model.DESCRIPTOR.file
@@ -330,7 +330,7 @@ def test_messages_are_those_of_the_published_schema() -> None:
     assert ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT16 == coremltools.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT16
 
 
-def test_specifications_are_edited(tmp_path: Path) -> None:
+def test_edited_specs_save_load_and_predict(tmp_path: Path) -> None:
     """Renamed, saved and loaded again; metadata and descriptions."""
     model = ct.convert(
         traced(Network(), 1, 3, 32, 24), inputs=[ct.TensorType(name="x", shape=(1, 3, 32, 24))], outputs=[ct.TensorType(name="y")]
@@ -360,7 +360,7 @@ def test_specifications_are_edited(tmp_path: Path) -> None:
     assert half.predict({"x": array})["y"].dtype == numpy.float16
 
 
-def test_functions_are_combined(tmp_path: Path) -> None:
+def test_multifunction_models_share_equal_weights(tmp_path: Path) -> None:
     """Weights of equal content are stored once."""
     module = Network().eval()
     paths = []
@@ -383,7 +383,7 @@ def test_functions_are_combined(tmp_path: Path) -> None:
     assert coremltools.models.MLModel(merged, skip_model_load=True).get_spec().description.defaultFunctionName == "second"
 
 
-def test_flexible_models_become_functions_of_fixed_shapes(tmp_path: Path) -> None:
+def test_materializes_dynamic_shapes_as_functions(tmp_path: Path) -> None:
     """As `materialize_dynamic_shape_mlmodel` makes them."""
     module = Network().eval()
     model = ct.convert(
@@ -408,7 +408,7 @@ COMPRESSIONS = {
 
 
 @pytest.mark.parametrize("kind", COMPRESSIONS)
-def test_weights_are_compressed_as_coremltools_does(kind: str) -> None:
+def test_weight_compression_matches_coremltools(kind: str) -> None:
     """The configurations, the forms of the weights, and plain weights again."""
     class Dense(torch.nn.Module):
         def __init__(self) -> None:
@@ -455,13 +455,13 @@ MISSING = {
 
 
 @pytest.mark.parametrize("name", MISSING)
-def test_what_is_missing_names_an_alternative(name: str) -> None:
+def test_missing_attribute_errors_suggest_alternatives(name: str) -> None:
     """In the message of the error."""
     with pytest.raises(AttributeError, match=MISSING[name]):
         eval(name, {"ct": ct})
 
 
-def test_arguments_are_refused_as_coremltools_refuses_them() -> None:
+def test_invalid_convert_arguments_raise_coremltools_errors() -> None:
     """With the same kinds of errors."""
     module = traced(Network(), 1, 3, 32, 24)
     x = ct.TensorType(name="x", shape=(1, 3, 32, 24))
@@ -573,7 +573,7 @@ print("ok", len(sys.argv))
 
 
 @pytest.mark.parametrize("text", [SCRIPT, IMPORTS], ids=["parts", "imports"])
-def test_scripts_find_it_as_coremltools(text: str, tmp_path: Path) -> None:
+def test_scripts_import_coremill_as_coremltools(text: str, tmp_path: Path) -> None:
     """With `python -m coremill.coremltools`."""
     script = tmp_path / "script.py"
     script.write_text(text)
@@ -604,7 +604,7 @@ print("constexpr_lut_to_dense" in str(converted.get_spec().mlProgram))
 """
 
 
-def test_scripts_train_with_coremltools(tmp_path: Path) -> None:
+def test_script_palettizes_with_coremltools_optimize_torch(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     command = [sys.executable, "-m", "coremill.coremltools", str(script)]
@@ -613,7 +613,7 @@ def test_scripts_train_with_coremltools(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["LINEAR", "LINEAR_SYMMETRIC"])
-def test_parameters_of_quantization_are_those_of_coremltools(mode: str) -> None:
+def test_compute_qparams_matches_coremltools(mode: str) -> None:
     """`optimize.torch` calls them."""
     random = numpy.random.default_rng(7)
     for bits, signed, blocks in itertools.product((4, 6, 8), (True, False), ([0, 0, 0], [1, 0, 0], [1, 2, 0])):
@@ -631,7 +631,7 @@ def test_parameters_of_quantization_are_those_of_coremltools(mode: str) -> None:
 
 
 @pytest.mark.alone
-def test_importing_it_imports_nothing_large() -> None:
+def test_import_is_fast_and_loads_no_heavy_modules() -> None:
     """Neither torch nor numpy, in less than 50 ms of the processor."""
     code = """
 import sys, time
@@ -663,7 +663,7 @@ class Layers(torch.nn.Module):
 
 
 @pytest.mark.parametrize("is_pipeline", [False, True])
-def test_bisected_models_compute_the_same(tmp_path: Path, is_pipeline: bool) -> None:
+def test_bisected_models_match_whole_model(tmp_path: Path, is_pipeline: bool) -> None:
     """As packages and as a pipeline."""
     x = torch.rand(2, 24)
     whole = tmp_path / "Whole.mlpackage"
@@ -696,7 +696,7 @@ class Quantized(torch.nn.Module):
         return x @ torch.dequantize(self.weight)
 
 
-def test_quantized_tensors_of_traced_modules() -> None:
+def test_traced_quantized_tensors_match_torch() -> None:
     """Their integers are those of torch."""
     x = torch.rand(3, 5) * 20
     module = Quantized().eval()
@@ -710,7 +710,7 @@ def test_quantized_tensors_of_traced_modules() -> None:
     numpy.testing.assert_allclose(found, module(x).numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_types_that_core_ml_does_not_quantize_to() -> None:
+def test_rejects_qint32_quantization() -> None:
     """The error names the types that it does."""
 
     class Wide(torch.nn.Module):
@@ -744,7 +744,7 @@ class Trained(torch.nn.Module):
 
 
 @pytest.mark.parametrize("is_traced", [True, False])
-def test_compression_noted_by_training(is_traced: bool) -> None:
+def test_training_metadata_compresses_weights_losslessly(is_traced: bool) -> None:
     """Weights are pruned and palettized without loss."""
     torch.manual_seed(5)
     x = torch.rand(1, 8, 8, 8)
@@ -761,7 +761,7 @@ def test_compression_noted_by_training(is_traced: bool) -> None:
         ct.convert(source, minimum_deployment_target=ct.target.iOS16, **options)
 
 
-def test_incomplete_notes_of_training() -> None:
+def test_rejects_incomplete_compression_metadata() -> None:
     """The error names what is missing."""
     module = Trained().eval()
     module.head[0].register_buffer("_COREML_/bias/quantization_n_bits", torch.tensor(4))

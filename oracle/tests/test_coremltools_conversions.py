@@ -45,7 +45,7 @@ class Scope(Enum):
 
 
 @pytest.mark.parametrize("module", [torch.nn.ReLU(), torch.nn.Linear(3, 4), Branches(), torch.nn.Softmax(-1)])
-def test_outputs_without_names_are_called_as_by_coremltools(module: torch.nn.Module) -> None:
+def test_default_output_names_match_coremltools(module: torch.nn.Module) -> None:
     """Scripts read results by these names."""
     traced = torch.jit.trace(module.eval(), torch.rand(2, 3))
     names = []
@@ -55,7 +55,7 @@ def test_outputs_without_names_are_called_as_by_coremltools(module: torch.nn.Mod
     assert names[0] == names[1]
 
 
-def test_buffers_of_traced_modules_are_states_only_if_listed() -> None:
+def test_traced_buffers_become_states_only_if_listed() -> None:
     """As in coremltools, each prediction starts with the buffers' values otherwise."""
     traced = torch.jit.trace(Counter(), torch.zeros(3))
     x = numpy.array([1.0, 1.0, 1.0], numpy.float32)
@@ -85,7 +85,7 @@ class Writer(torch.nn.Module):
         return y.unsqueeze(0), x
 
 
-def test_written_inputs_of_traced_modules_are_outputs_only_if_returned() -> None:
+def test_mutated_inputs_are_outputs_only_if_returned() -> None:
     """Core ML keeps inputs apart from outputs. An input that a module writes to was an additional output."""
     traced = torch.jit.trace(Writer(), (torch.rand(2, 4), torch.rand(2, 3)))
     shapes = ((2, 4), (2, 3))
@@ -103,7 +103,7 @@ def test_written_inputs_of_traced_modules_are_outputs_only_if_returned() -> None
         numpy.testing.assert_allclose(found[name], value.numpy(), rtol=1e-3)
 
 
-def test_running_statistics_outside_of_modules_are_constants() -> None:
+def test_non_buffer_batch_norm_statistics_are_constants() -> None:
     """Each prediction starts with the same ones. They were states."""
     mean, variance = torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5])
 
@@ -133,7 +133,7 @@ class Window(torch.nn.Module):
         return x
 
 
-def test_traced_writes_leave_sizes_open() -> None:
+def test_traced_slice_writes_keep_dynamic_dimensions() -> None:
     """Tracing notes the sizes of the written part."""
     torch.manual_seed(0)
     bounds = [torch.tensor([bound], dtype=torch.int32) for bound in (1, 3)]
@@ -165,7 +165,7 @@ class Reader(torch.nn.Module):
         return self.cache.to(x.dtype) * 2 + x + self.offset
 
 
-def test_states_may_only_be_read(tmp_path: Path) -> None:
+def test_read_only_states_are_supported(tmp_path: Path) -> None:
     """The app writes to them. They are zero at first, even if the buffer changes before the model is saved."""
     traced = torch.jit.trace(Reader(), torch.ones(3))
 
@@ -204,7 +204,7 @@ class Resized(torch.nn.Module):
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_scaled_sizes_of_traced_modules(is_open: bool) -> None:
+def test_traced_interpolate_avoids_fp32_size_rounding(is_open: bool) -> None:
     """Also where 3.6 in fp32, which is less, would round the product down to another size."""
     torch.manual_seed(0)
     traced = torch.jit.trace(Resized(), torch.rand(1, 3, 9, 22))
@@ -232,7 +232,7 @@ class Masked(torch.nn.Module):
         return x[[True, True], :, [False, True, False, True]], y
 
 
-def test_constant_masks_of_traced_modules() -> None:
+def test_traced_constant_boolean_masks_match_torch() -> None:
     """torch takes the number of selected elements for unknown."""
     torch.manual_seed(0)
     x = torch.rand(2, 3, 4)
@@ -298,7 +298,7 @@ class Fixed(torch.nn.Module):
         return x.reshape(-1) * torch.arange(float(int(x.shape[0]) * 3))
 
 
-def test_sizes_that_torch_fixes_are_reported() -> None:
+def test_warns_when_torch_specializes_dynamic_dimension() -> None:
     """With a warning if the model has the default size, and an error if it has another."""
     traced = torch.jit.trace(Fixed(), torch.rand(4, 3))
     with pytest.warns(UserWarning, match="torch fixes dimension 0 of `x` at 4"):
@@ -309,7 +309,7 @@ def test_sizes_that_torch_fixes_are_reported() -> None:
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
-def test_modules_of_halves(is_loaded: bool, tmp_path: Path) -> None:
+def test_converts_traced_fp16_modules(is_loaded: bool, tmp_path: Path) -> None:
     """Traced with fp16 weights and inputs, as language models are."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)).half().eval()
@@ -345,7 +345,7 @@ class Halves(torch.nn.Module):
         (("a.b", "a_b"), ("p q", "p_q")),
     ],
 )
-def test_names_that_core_ml_does_not_take(inputs: tuple, outputs: tuple, is_exported: bool) -> None:
+def test_invalid_names_are_sanitized_as_in_coremltools(inputs: tuple, outputs: tuple, is_exported: bool) -> None:
     """They become coremltools' names."""
     example = torch.rand(3), torch.rand(4)
 
@@ -372,7 +372,7 @@ def test_names_that_core_ml_does_not_take(inputs: tuple, outputs: tuple, is_expo
         numpy.testing.assert_allclose(found[name], expected, rtol=2e-3, atol=2e-3)
 
 
-def test_writes_through_views_of_constant_buffers() -> None:
+def test_writes_through_views_update_buffer() -> None:
     """A view of a buffer is written to, and the buffer is read afterwards."""
 
     class Table(torch.nn.Module):
@@ -395,7 +395,7 @@ def test_writes_through_views_of_constant_buffers() -> None:
         numpy.testing.assert_array_equal(found, expected)
 
 
-def test_bounds_of_dimensions_come_from_the_program_or_from_the_inputs() -> None:
+def test_shape_ranges_come_from_program_or_inputs() -> None:
     """Unbounded sizes are written as coremltools writes them."""
     module = torch.nn.Linear(3, 5).eval()
     limits = {}
@@ -425,7 +425,7 @@ def test_bounds_of_dimensions_come_from_the_program_or_from_the_inputs() -> None
         model.predict({"input": torch.rand(8, 3)})
 
 
-def test_scalars_and_fp16_inputs_of_exported_programs() -> None:
+def test_exported_programs_accept_scalar_and_fp16_inputs() -> None:
     """The name tells that the scalar is an array of one element."""
 
     class Next(torch.nn.Module):
@@ -443,7 +443,7 @@ def test_scalars_and_fp16_inputs_of_exported_programs() -> None:
         numpy.testing.assert_array_equal(found, [2, 3])
 
 
-def test_dates_are_written_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_date_honors_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """`SOURCE_DATE_EPOCH` makes packages equal on all days."""
     key = "com.github.apple.coremltools.conversion_date"
     program = torch.export.export(torch.nn.ReLU(), (torch.rand(2),))
@@ -454,7 +454,7 @@ def test_dates_are_written_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> No
     assert ct.convert(program).user_defined_metadata[key] == "1970-01-02"
 
 
-def test_operations_know_their_modules_and_lines() -> None:
+def test_op_scopes_hold_module_names_and_source_lines() -> None:
     """By `op.scopes`, in the program of a model and in `op_selector`."""
     program = torch.export.export(Branches().eval(), (torch.rand(2, 3),))
     function = ct.convert(program)._mil_program.functions["main"]
@@ -476,7 +476,7 @@ def test_operations_know_their_modules_and_lines() -> None:
     assert found == {"one": 10, "two": 11}
 
 
-def test_options_of_passes_are_checked() -> None:
+def test_validates_pass_pipeline_options() -> None:
     """As coremltools checks them."""
     program = torch.export.export(torch.nn.ReLU(), (torch.rand(2),))
     pipeline = ct.PassPipeline()
@@ -494,7 +494,7 @@ def test_options_of_passes_are_checked() -> None:
 
 
 @pytest.mark.parametrize("name", ["DEFAULT", "DEFAULT_PRUNING", "DEFAULT_PALETTIZATION"])
-def test_pipelines_compress_weights(name: str) -> None:
+def test_pass_pipelines_compress_weights_like_coremltools(name: str) -> None:
     """Zeros and repeated values are stored as by coremltools, and the results are exact."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).eval()
@@ -526,7 +526,7 @@ def test_pipelines_compress_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize(("least", "pruned"), [(0.0, True), (0.1, True), (0.4, False)])
-def test_least_share_of_a_threshold(least: float, pruned: bool) -> None:
+def test_threshold_pruning_honors_minimum_sparsity(least: float, pruned: bool) -> None:
     """A weight of which a smaller share is below the threshold stays dense, as in coremltools."""
     torch.manual_seed(0)
     module = torch.nn.Linear(64, 64, bias=False).eval()
@@ -541,7 +541,7 @@ def test_least_share_of_a_threshold(least: float, pruned: bool) -> None:
     assert ("constexpr_sparse_to_dense" in types) is pruned
 
 
-def test_pipelines_list_passes() -> None:
+def test_pipeline_passes_match_coremltools_and_are_editable() -> None:
     """As coremltools lists them; passes of compression can be added, and run in their order."""
     for name in ("DEFAULT", "DEFAULT_PRUNING", "DEFAULT_PALETTIZATION", "CLEANUP", "EMPTY"):
         assert getattr(ct.PassPipeline, name).passes == getattr(coremltools.PassPipeline, name).passes
@@ -572,7 +572,7 @@ class Scaled(torch.nn.Module):
         return torch.nn.functional.interpolate(image, scale_factor=(4.1, 5.3), **options)
 
 
-def test_traced_sizes_in_floats() -> None:
+def test_traced_float_interpolate_sizes_match_torch() -> None:
     """They are computed before torch's converter would take them for data of the model."""
     torch.manual_seed(0)
     image = torch.rand(1, 3, 8, 22)
@@ -582,7 +582,7 @@ def test_traced_sizes_in_floats() -> None:
     numpy.testing.assert_allclose(result, Scaled()(image.double()).numpy(), atol=1e-5)
 
 
-def test_open_dimensions_that_a_layer_fixes() -> None:
+def test_error_names_dynamic_dimension_fixed_by_layer() -> None:
     """The example has the traced size, so that the error names the dimension."""
     traced = torch.jit.trace(torch.nn.Linear(10, 4).eval(), torch.rand(6, 10))
     shape = (ct.RangeDim(1, 6), ct.RangeDim(1, 10))
@@ -604,7 +604,7 @@ class Unnamed(torch.nn.Module):
         return torch.atan2(*values)
 
 
-def test_names_of_inputs_and_outputs_differ() -> None:
+def test_returned_inputs_get_distinct_output_names() -> None:
     """Traced modules that return an input, and with arguments without names."""
     x = torch.rand(2, 3)
     for program in (torch.jit.trace(Returned(), x), torch.export.export(Returned(), (x,))):
@@ -622,7 +622,7 @@ def test_names_of_inputs_and_outputs_differ() -> None:
     assert names[0] == names[1]
 
 
-def test_trained_quantization_of_traced_modules() -> None:
+def test_traced_linear_quantizer_modules_match_torch() -> None:
     """Scales and zero points that modules of `coremltools.optimize.torch` hold, and their weights in integers."""
     from coremltools.optimize.torch.quantization import LinearQuantizer
 
@@ -645,7 +645,7 @@ def test_trained_quantization_of_traced_modules() -> None:
     assert numpy.abs(result - expected).max() < 1e-4 * numpy.abs(expected).max()
 
 
-def test_gray_images_of_bytes() -> None:
+def test_grayscale_use_uint8_round_trips_and_needs_ios17() -> None:
     """Floats and bytes give equal results; the option needs iOS 17, as in coremltools."""
     from PIL import Image
 
@@ -659,7 +659,7 @@ def test_gray_images_of_bytes() -> None:
         ct.convert(traced, inputs=[image], outputs=outputs)
 
 
-def test_dynamic_quantization_is_refused() -> None:
+def test_rejects_dynamic_quantization() -> None:
     """With coremltools' error."""
     torch.backends.quantized.engine = "qnnpack"
     module = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(3, 2)), {torch.nn.Linear})
@@ -686,7 +686,7 @@ class QuantizedBranches(torch.nn.Module):
 
 @pytest.mark.parametrize("qconfig", ["qnnpack", "x86"])
 @pytest.mark.parametrize("target", [ct.target.iOS15, ct.target.iOS16, ct.target.iOS17, None])
-def test_quantized_layers_keep_their_integers(target: ct.target | None, qconfig: str) -> None:
+def test_quantized_layers_stay_quantized_if_target_allows(target: ct.target | None, qconfig: str) -> None:
     """Weights from iOS 16 on, activations from iOS 17 on. torch's converter returned the second branch twice."""
     torch.manual_seed(0)
     torch.backends.quantized.engine = "qnnpack"
@@ -755,7 +755,7 @@ class Packed(torch.nn.Module):
 
 @pytest.mark.parametrize("frontend", ["traced", "exported"])
 @pytest.mark.parametrize("group", [32, 64])
-def test_packed_weights_stay_integers(frontend: str, group: int) -> None:
+def test_int4_packed_weights_stay_quantized(frontend: str, group: int) -> None:
     """torch's product with them is the reference; the program that is converted does not change."""
     module, x = Packed(group).eval(), torch.rand(3, 64)
     program = torch.jit.trace(module, x) if frontend == "traced" else torch.export.export(module, (x,))
@@ -792,7 +792,7 @@ def interface(model) -> tuple:
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_indices_may_be_declared_as_floats(dtype: torch.dtype) -> None:
+def test_index_inputs_may_be_declared_float(dtype: torch.dtype) -> None:
     """As in coremltools, which casts them; `ml-stable-diffusion` declares the tokens of its text encoder so."""
     module = Lookup().eval()
     ids, x = torch.tensor([[3, 9, 0, 7]], dtype=dtype), torch.rand(1, 4, 4)
@@ -817,7 +817,7 @@ def test_indices_may_be_declared_as_floats(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("precision", [None, "FLOAT32"])
 @pytest.mark.parametrize(("target", "later"), [(None, None), (None, "iOS18"), ("iOS16", None), ("iOS16", "iOS17"), ("iOS18", "iOS18")])
-def test_programs_are_read_and_converted_again(precision: str | None, target: str | None, later: str | None) -> None:
+def test_milinternal_programs_convert_like_coremltools(precision: str | None, target: str | None, later: str | None) -> None:
     """`convert_to="milinternal"` gives a program, of which another call makes a model as coremltools does."""
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
     x = torch.rand(2, 4)
@@ -856,7 +856,7 @@ def test_programs_are_read_and_converted_again(precision: str | None, target: st
         numpy.testing.assert_allclose(model.predict({"x": x.numpy()})["y"], module(x).detach().numpy(), atol=1e-2)
 
 
-def test_programs_are_not_changed_by_their_models(tmp_path: Path) -> None:
+def test_editing_models_leaves_milinternal_program_intact(tmp_path: Path) -> None:
     traced = torch.jit.trace(torch.nn.ReLU(), torch.rand(3))
     program = ct.convert(traced, inputs=[ct.TensorType("x", (3,))], outputs=[ct.TensorType("y")], convert_to="milinternal")
     text = str(program)
@@ -871,7 +871,7 @@ def test_programs_are_not_changed_by_their_models(tmp_path: Path) -> None:
         ct.convert(traced, source="milinternal", inputs=[ct.TensorType("x", (3,))])
 
 
-def test_converting_a_traced_module_again_gives_the_same_names() -> None:
+def test_reconverting_traced_module_keeps_names() -> None:
     """torch's converter changes the graph of the module."""
     traced = torch.jit.trace(Lookup().eval(), (torch.tensor([1]), torch.rand(1, 4)))
     inputs = [ct.TensorType("ids", (1,), numpy.int32), ct.TensorType("x", (1, 4))]

@@ -33,7 +33,7 @@ def regressor(coefficients, intercept, transform=0):
 
 
 @pytest.mark.parametrize("extension", [".mlmodel", ".mlpackage"])
-def test_regressors_predict_as_scikit_learn_does(tmp_path, extension):
+def test_glm_regressor_matches_scikit_learn(tmp_path, extension):
     linear_model = pytest.importorskip("sklearn.linear_model")
     random = numpy.random.default_rng(0)
     x = random.normal(size=(50, 3))
@@ -57,14 +57,14 @@ def test_regressors_predict_as_scikit_learn_does(tmp_path, extension):
 
 
 @pytest.mark.parametrize(("transform", "reference"), [(1, torch.sigmoid), (2, torch.special.ndtr)])
-def test_transforms_of_regressors(transform, reference):
+def test_glm_regressor_applies_logit_and_probit(transform, reference):
     model = ct.models.MLModel(regressor([2.0], -1.0, transform))
     for value in (-400.0, -3.0, 0.5, 2.0, 400.0):
         expected = reference(torch.tensor(2 * value - 1, dtype=torch.float64)).item()
         assert math.isclose(model.predict({"x0": value})["y"], expected, rel_tol=1e-9, abs_tol=1e-300)
 
 
-def test_models_that_cannot_predict_are_read_and_saved(tmp_path):
+def test_neural_networks_load_and_save_but_reject_predict(tmp_path):
     spec = regressor([1.0], 0.0)
     layer = spec.neuralNetwork.layers.add(name="relu", input=["x0"], output=["y"])
     layer.activation.ReLU.SetInParent()
@@ -89,7 +89,7 @@ def linear():
     return module, ct.convert(program, outputs=[ct.TensorType(name="y")], compute_precision=ct.precision.FLOAT32)
 
 
-def test_assets_in_memory_predict():
+def test_predicts_from_in_memory_model_assets():
     module, model = linear()
     x = torch.rand(2, 3)
     with open(f"{model.weights_dir}/weight.bin", "rb") as file:
@@ -170,7 +170,7 @@ def detector(package, decoder, names):
 
 @pytest.mark.parametrize("overrides", [{}, {"iou": 0.05, "threshold": 0.9}, {"iou": 1.0}, {"threshold": 2.0}])
 @pytest.mark.parametrize("is_per_class", [True, False])
-def test_detectors_suppress_overlapping_boxes(tmp_path, overrides, is_per_class):
+def test_detector_nms_matches_torchvision(tmp_path, overrides, is_per_class):
     boxes_of = pytest.importorskip("torchvision.ops")
     image_module = pytest.importorskip("PIL.Image")
     module = Detector().eval()
@@ -209,7 +209,7 @@ def test_detectors_suppress_overlapping_boxes(tmp_path, overrides, is_per_class)
     assert (numpy.diff(found["confidence"].max(1, initial=0)) <= 0).all()
 
 
-def test_suppressed_boxes_fill_a_fixed_number_of_rows():
+def test_nms_pads_output_to_fixed_rows():
     spec = Model_pb2.Model(specificationVersion=5)
     for name, size in (("a", 2), ("b", 4)):
         spec.description.input.add(name=name).type.multiArrayType.dataType = 65568
@@ -235,7 +235,7 @@ def test_suppressed_boxes_fill_a_fixed_number_of_rows():
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
-def test_pipelines_are_described_as_coremltools_does(kind):
+def test_pipeline_specs_match_coremltools(kind):
     def spec(package):
         types = package.models.datatypes
         features = [("a", types.Array(2, 3)), ("b", types.Int64()), ("c", types.Dictionary(str)), ("d", "Double")]
@@ -287,7 +287,7 @@ def test_pipelines_on_disk_keep_their_stages(tmp_path):
     numpy.testing.assert_allclose(small.predict({"x": x})["y"], expected, rtol=0.05, atol=0.05)
 
 
-def test_weights_are_drawn_at_random():
+def test_randomize_weights_is_seeded_and_keeps_structure():
     program = torch.export.export(torch.nn.Linear(24, 16).eval(), (torch.rand(2, 24),))
     model = ct.convert(program, inputs=[ct.TensorType(name="x")], outputs=[ct.TensorType(name="y")])
     x = torch.rand(2, 24)
@@ -309,7 +309,7 @@ def test_weights_are_drawn_at_random():
         assert kinds[0] == kinds[1]
 
 
-def test_predictions_are_evaluated():
+def test_evaluation_helpers_compute_error_metrics():
     pandas = pytest.importorskip("pandas")
     model = ct.models.MLModel(regressor([2.0], 1.0))
     data = pandas.DataFrame({"x0": [0.0, 1.0, 2.0], "y": [1.0, 3.5, 4.0], "note": ["a", "b", "c"]})
@@ -334,7 +334,7 @@ def test_predictions_are_evaluated():
     assert 0 <= found["max_probability_error"] < 1e-3
 
 
-def test_structures_list_the_operations_of_the_program():
+def test_model_structure_lists_program_operations():
     _, model = linear()
     structure = MLModelStructure.load_from_path(model.get_compiled_model_path())
     function = structure.program.functions["main"]
@@ -350,7 +350,7 @@ def test_structures_list_the_operations_of_the_program():
     assert len(MLComputeDevice.get_all_compute_devices()) == 1
 
 
-def test_compute_plans_are_forecasts():
+def test_compute_plans_match_forecast():
     """With the devices and costs that `coremill.Model.forecast` has, from a package and a compiled model."""
     layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten(), torch.nn.LogSoftmax(-1)]
     program = torch.export.export(torch.nn.Sequential(*layers).eval(), (torch.rand(1, 3, 64, 64),))
@@ -390,7 +390,7 @@ def test_compute_plans_are_forecasts():
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((40, 300), "float16"), ((40, 300), "float32"), ((3, 5), "float32"), ((2, 3), "float16")])
-def test_clusters_of_weights_are_as_good_as_those_of_coremltools(shape: tuple, dtype: str) -> None:
+def test_kmeans_lookup_tables_are_as_good_as_coremltools(shape: tuple, dtype: str) -> None:
     """Scripts that choose the bits of each layer call this helper."""
     weight = numpy.random.default_rng(0).standard_normal(shape).astype(dtype)
     for bits in (1, 2, 4, 6):
@@ -412,7 +412,7 @@ LIMITS = {
 }
 
 
-def test_weight_files_are_those_of_coremltools(tmp_path):
+def test_blob_storage_matches_coremltools(tmp_path):
     """Bytes, offsets and elements of random weights of each type and of many lengths."""
     random = numpy.random.default_rng(0)
     weights = [(kind, random.integers(low, high, size, endpoint=True)) for size in range(1, 70) for kind, (low, high) in LIMITS.items()]
@@ -447,7 +447,7 @@ def test_weight_files_are_those_of_coremltools(tmp_path):
             package(str(tmp_path / "bad.bin")).write_int4_data(numpy.array([1, -9]))
 
 
-def test_weights_of_packages_can_be_read():
+def test_blob_reader_reads_package_weights():
     """At the offset that the specification has."""
     module = torch.nn.Linear(40, 30)
     model = ct.convert(torch.export.export(module, (torch.rand(1, 40),)), compute_precision=ct.precision.FLOAT32)

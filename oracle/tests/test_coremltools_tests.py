@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 SECONDS = 600
 
 
-def test_sample() -> None:
+def test_sample_of_coremltools_own_tests_passes() -> None:
     """No case of the sample fails unless it is listed as unsupported."""
     line = [sys.executable, "-m", "oracle.coremltools_tests", "--ci"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -42,7 +42,7 @@ def lower(module: torch.nn.Module, inputs: tuple[Any, ...], path: Path, coremill
     coremill("lower", path.with_suffix(".pt2"), "-o", path, "--precision", "fp32", *options)
 
 
-def test_states_are_each_methods_own(coremill: Command, tmp_path: Path) -> None:
+def test_loaded_methods_do_not_share_state(coremill: Command, tmp_path: Path) -> None:
     path, x = tmp_path / "m.pte", torch.randn(2, 3)
     module = Counter().eval().requires_grad_(False)
     lower(module, (x,), path, coremill)
@@ -53,7 +53,7 @@ def test_states_are_each_methods_own(coremill: Command, tmp_path: Path) -> None:
         assert within(method.execute([x])[0], step * count, 1e-5, 1e-4), count
 
 
-def test_what_does_not_fit_is_refused(coremill: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_rejects_int64_values_out_of_int32_range(coremill: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.pte"
     module = Apply(lambda self, x: (x + 1, x.sum(dim=-1, keepdim=True)))
     lower(module, (torch.tensor([3, -4, 5]),), path, coremill)
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_refused(coremill: Command, tmp_path: Path, capfd: 
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool, torch.float16])
-def test_types(dtype: torch.dtype, coremill: Command, tmp_path: Path) -> None:
+def test_int_bool_and_fp16_inputs_match_torch(dtype: torch.dtype, coremill: Command, tmp_path: Path) -> None:
     """Types that Core ML functions do not support as inputs and outputs, and scalars."""
     path = tmp_path / "m.pte"
     x = torch.tensor([[-7, 3, 0], [5, -2, 1]]).to(dtype)
@@ -78,7 +78,7 @@ def test_types(dtype: torch.dtype, coremill: Command, tmp_path: Path) -> None:
         assert within(one.double(), wanted.double(), 1e-5, 1e-3)
 
 
-def test_inspector(tmp_path: Path) -> None:
+def test_inspector_shows_operation_times_and_outputs(tmp_path: Path) -> None:
     """The inspector shows operations with times, debug handles and outputs, next to those of eager torch's operators.
     """
     torch.manual_seed(3)
@@ -123,7 +123,7 @@ def test_inspector(tmp_path: Path) -> None:
     assert within(by_name["reduce_mean"].flatten(), mixed.mean(1).flatten(), 1e-5, 1e-4)
 
 
-def test_a_name_that_is_taken(tmp_path: Path) -> None:
+def test_second_library_fails_to_register_backend(tmp_path: Path) -> None:
     """A second library reports that the name is taken, and the first one keeps working."""
     built = stock.module().build_runtime()
     second = Path(shutil.copy(built, tmp_path / "second.so"))
@@ -138,7 +138,7 @@ def test_a_name_that_is_taken(tmp_path: Path) -> None:
     assert "another library has registered `CoreMLBackend`" in done.stderr
 
 
-def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_runtime_reports_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(RuntimeError, match="`no-such-compiler`, which builds the backend .*\nhint: install one"):
         stock.module().build_runtime(tmp_path)
@@ -150,7 +150,7 @@ def library() -> Path:
     return Path(os.environ["COREMILL_LIBRARY"]).with_suffix(".a")
 
 
-def test_cmake(library: Path, coremill: Command, tmp_path: Path) -> None:
+def test_cmake_application_matches_torch(library: Path, coremill: Command, tmp_path: Path) -> None:
     """An application built against the installed ExecuTorch."""
     application = ROOT / "crates" / "capi" / "examples" / "app"
     build = stock_app.build(application, tmp_path / "build", library)
@@ -184,7 +184,7 @@ SAMPLE = ["count", "swap", "cache"]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in SAMPLE], ids=lambda row: row.name)
-def test_in_cpp(row: Row, app: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_cpp_runtime_matches_torch(row: Row, app: Runtime, coremill: Command, tmp_path: Path) -> None:
     """The C++ program agrees with torch, repeatedly and on 24 threads."""
     program, calls = export(row)
     torch.export.save(program, tmp_path / "m.pt2")
@@ -193,7 +193,7 @@ def test_in_cpp(row: Row, app: Runtime, coremill: Command, tmp_path: Path) -> No
     assert max(in_app(app, judged)) <= BOUND
 
 
-def test_calls_in_cpp_cost_little(app: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_cpp_call_overhead_is_bounded(app: Runtime, coremill: Command, tmp_path: Path) -> None:
     """One operation, called from C++: time, threads with separate programs, loading and unloading."""
     path, x = tmp_path / "m.pte", torch.randn(2, 3)
     lower(Apply(lambda self, x: x * 2), (x,), path, coremill)
@@ -207,7 +207,7 @@ def test_calls_in_cpp_cost_little(app: Runtime, coremill: Command, tmp_path: Pat
     app.ask("cycles", int(os.environ.get("COREMILL_CYCLES", "20")))
 
 
-def test_tensors_without_elements(coremill: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_rejects_empty_tensors(coremill: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Core ML has no empty tensors: they are refused with the input's name and its shapes."""
     path, rows = tmp_path / "m.pte", torch.export.Dim("rows", min=1, max=8)
     exported = torch.export.export(Apply(lambda self, x: x * 2), (torch.randn(3, 4),), dynamic_shapes={"values": ({0: rows},)})

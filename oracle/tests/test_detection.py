@@ -56,7 +56,7 @@ def boxes(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("target", ["ios15", "ios17", "ios18"])
 @pytest.mark.parametrize("module", [Suppression, Kept])
-def test_suppressed_boxes_are_those_of_torch(module, target):
+def test_nms_matches_torchvision(module, target):
     inputs = boxes(60, 1)
     model = coremill.convert(torch.export.export(module(), inputs), target=target)
     counts = set()
@@ -74,7 +74,7 @@ def test_suppressed_boxes_are_those_of_torch(module, target):
     [((4, 4), 1.0, False), ((3, 5), 0.5, True), ((7, 2), 1.0, True), ((1, 1), 0.25, False)],
 )
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_adaptive_samples_are_those_of_torch(size, scale, aligned, precision):
+def test_roi_align_adaptive_sampling_matches_torchvision(size, scale, aligned, precision):
     torch.manual_seed(3)
     x = torch.randn(2, 3, 16, 11)
     rois = torch.tensor([[float(at % 2), *box] for at, box in enumerate(BOXES)])

@@ -258,7 +258,7 @@ def test_generated_pages_are_fresh(name: str, page: Callable[[], str]) -> None:
     assert (ROOT / "docs" / f"{name}.md").read_text() == page()
 
 
-def test_everything_is_run_or_says_why_not() -> None:
+def test_documented_commands_run_or_are_listed_exceptions() -> None:
     """Every command in a block is run or listed as an exception."""
     known = ("coremill", *OTHERS)
     words = {command.split()[0] for block in BLOCKS for command, _ in block.commands}
@@ -268,7 +268,7 @@ def test_everything_is_run_or_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
-def test_block(block: Block, files: Path, tmp_path: Path) -> None:
+def test_documented_command_output_matches(block: Block, files: Path, tmp_path: Path) -> None:
     """Each command exits as the page shows, and prints the lines in order, except for numbers."""
     not_here = (*OF_MACS, *OF_DOWNLOADS)
     ran = [
@@ -306,14 +306,14 @@ def is_line(expected: str, printed: str) -> bool:
     return printed == expected
 
 
-def test_the_table_of_versions_is_the_recorded_one() -> None:
+def test_versions_table_matches_recorded_results() -> None:
     rows, text = json.loads(versions.RECORDED.read_text()), versions.PAGE.read_text()
     assert versions.page(text, rows) == text
     rows[0]["failed"].append("something")
     assert versions.page(text, rows) != text
 
 
-def test_the_numbers_of_the_readme_are_those_that_were_recorded() -> None:
+def test_readme_figures_match_recorded_benchmarks() -> None:
     readme, figures = (ROOT / "README.md").read_text(), json.loads(benchmarks.RECORDED.read_text())
     assert benchmarks.page(readme, figures) == readme
     measured = figures["convert"]["models"]["mobilenet_v2"]

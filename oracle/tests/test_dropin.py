@@ -38,19 +38,19 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(results: dict[str, str | None], name: str) -> None:
+def test_lowers_and_runs_case_in_executorch_runtime(results: dict[str, str | None], name: str) -> None:
     """One of the worker's cases."""
     assert results[name] is None, results[name]
 
 
-def test_every_snippet_of_the_guide_is_tried() -> None:
+def test_every_guide_snippet_has_case() -> None:
     """Every snippet of the guide is run by a case."""
     names = re.findall(r"<!-- test: ([\w-]+) -->", GUIDE.read_text())
     worker = (ROOT / "oracle" / "dropin" / "worker.py").read_text()
     assert [name for name in names if f'"{name}"' not in worker] == []
 
 
-def test_compile_specs(tmp_path: Path) -> None:
+def test_compile_specs_match_executorch(tmp_path: Path) -> None:
     """Our compile specs equal ExecuTorch's, byte for byte, with coremltools' enumerations and with ours."""
     script = str(ROOT / "oracle" / "dropin" / "specs.py")
     theirs = process(script, "executorch.backends.apple.coreml", "coremltools", folder=tmp_path)
@@ -63,7 +63,7 @@ def test_compile_specs(tmp_path: Path) -> None:
         assert json.loads(ours.stdout.splitlines()[-1]) == wanted
 
 
-def test_coremltools_is_not_imported(tmp_path: Path) -> None:
+def test_torch_and_coremltools_are_imported_lazily(tmp_path: Path) -> None:
     """Neither coremltools nor torch is imported before it is needed."""
     code = """
 import sys
@@ -76,7 +76,7 @@ assert "coremltools" not in sys.modules, "coremltools is imported"
     assert done.returncode == 0, done.stderr
 
 
-def test_install_comes_first(tmp_path: Path) -> None:
+def test_install_fails_after_executorch_backend_import(tmp_path: Path) -> None:
     """Installing the drop-in after ExecuTorch's own backend was imported is an error."""
     code = """
 import executorch.backends.apple.coreml.compiler
@@ -105,7 +105,7 @@ else:
     ("arguments", "said"),
     [([], "usage:"), (["--frobnicate"], "unknown option --frobnicate"), (["-m"], "-m needs the name"), (["none.py"], "cannot open none.py")],
 )
-def test_command_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_command_line_reports_wrong_usage(tmp_path: Path, arguments: list[str], said: str) -> None:
     """Wrong usage is reported."""
     done = process("-m", "coremill.executorch", *arguments, folder=tmp_path)
     assert done.returncode != 0 and said in done.stderr, done.stderr

@@ -16,7 +16,7 @@ COUNT = int(os.environ.get("COREMILL_RANDOM_MODULES", 300 if ALL else 16))
 FIRST = 18
 
 
-def test_random_modules(tmp_path: Path) -> None:
+def test_random_buffer_modules_match_torch(tmp_path: Path) -> None:
     """Three steps of each module agree with torch, and the sample has difficult cases: states, and several delegates.
     """
     script = str(ROOT / "oracle" / "dropin" / "buffers.py")

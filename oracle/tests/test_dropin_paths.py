@@ -37,12 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("worker", "name"), [(worker, name) for worker in WORKERS for name in cases(worker)], ids=lambda one: getattr(one, "stem", one))
-def test_case(worker: Path, name: str, folder: Path) -> None:
+def test_direct_path_matches_executorch_path(worker: Path, name: str, folder: Path) -> None:
     """One of a worker's cases."""
     assert results(worker, folder)[name] is None, results(worker, folder)[name]
 
 
-def test_names_imported_before(tmp_path: Path) -> None:
+def test_functions_imported_before_install_use_direct_path(tmp_path: Path) -> None:
     """Functions that a script imports before the partitioner use the direct path, too."""
     code = """
 import torch
@@ -78,7 +78,7 @@ print("standard")
 """
 
 
-def test_other_releases_take_their_own_path(tmp_path: Path) -> None:
+def test_other_executorch_releases_use_standard_path(tmp_path: Path) -> None:
     (tmp_path / "older.py").write_text(OLDER)
     done = process("older.py", folder=tmp_path)
     assert done.stdout == "standard\n", done.stdout + done.stderr

@@ -15,7 +15,7 @@ THEIRS = json.loads(GOLDEN.read_text())
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_marks(case: tuple[str, str]) -> None:
+def test_annotations_match_executorch_quantizer(case: tuple[str, str]) -> None:
     """The annotated calls, arguments and observers are equal, for configs of both libraries."""
     model, name = case
     module = graph(model)
@@ -26,13 +26,13 @@ def test_marks(case: tuple[str, str]) -> None:
         assert json.loads(json.dumps(marks(module))) == THEIRS[" ".join(case)]
 
 
-def test_cases_are_those_of_the_file() -> None:
+def test_recorded_cases_match_tested_cases() -> None:
     """The recorded cases are the tested ones."""
     assert sorted(THEIRS) == sorted(map(" ".join, CASES))
     assert all(found for found in THEIRS.values())
 
 
-def test_time() -> None:
+def test_annotate_takes_under_half_second() -> None:
     """ExecuTorch's quantizer needs a minute of CPU time for any model, because it exports 405 patterns."""
     module = graph("mobilenet")
     start = time.process_time()
@@ -41,7 +41,7 @@ def test_time() -> None:
 
 
 @pytest.mark.parametrize("way", ["PTQ", "QAT"])
-def test_prepared_and_converted(way: str) -> None:
+def test_torchao_prepares_and_converts_annotated_model(way: str) -> None:
     """torchao prepares and converts an annotated model, and the results stay close."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
@@ -57,7 +57,7 @@ def test_prepared_and_converted(way: str) -> None:
     assert (wanted - found).abs().max() < 0.1 * wanted.abs().max()
 
 
-def test_configs_are_checked() -> None:
+def test_rejects_invalid_quantizer_configs() -> None:
     """Configs that coremltools refuses are refused, with the supported types."""
     made = quantizer.coreml_quantizer
     ours = __import__(LIBRARIES[0], fromlist=["x"])

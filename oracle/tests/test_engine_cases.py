@@ -14,7 +14,7 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_file_is_fresh(family: str) -> None:
+def test_committed_cases_match_references(family: str) -> None:
     remedy = f"run `python -m oracle.engine {family}`"
     found = [json.loads(line) for line in path_of(family).read_text().splitlines()]
     made = cases_of(family)
@@ -23,7 +23,7 @@ def test_file_is_fresh(family: str) -> None:
         assert _same(old, new), f"{new['id']}: {remedy}"
 
 
-def test_every_file_has_a_family() -> None:
+def test_case_files_match_families() -> None:
     assert sorted(path.stem for path in DIRECTORY.glob("*.jsonl")) == sorted(FAMILIES)
 
 

@@ -22,7 +22,7 @@ ENTRY = {entry.name: entry for entry in ENTRIES}
 Calls = dict[int, dict[str, numpy.ndarray]]
 
 
-def test_breadth() -> None:
+def test_zoo_has_enough_referenced_models() -> None:
     """There are enough models of every kind that the engine must run."""
     names = {entry.name for entry in REFERENCED}
     assert len(names & {entry.name for entry in NETWORKS}) >= 50

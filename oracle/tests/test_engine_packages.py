@@ -46,7 +46,7 @@ def sound(samples: int, rate: float, pitches: list[float]) -> numpy.ndarray:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fast", 1e-3), ("faithful", 1e-3)])
-def test_basic_pitch(precision: str, tolerance: float, coremill: Command, tmp_path: Path) -> None:
+def test_basic_pitch_matches_onnx_runtime(precision: str, tolerance: float, coremill: Command, tmp_path: Path) -> None:
     """An fp32 program from TensorFlow, compared with its ONNX twin."""
     models = folder("basic_pitch") / "saved_models/icassp_2022"
     twin = onnxruntime.InferenceSession(models / "nmp.onnx", providers=["CPUExecutionProvider"])
@@ -65,7 +65,7 @@ def test_basic_pitch(precision: str, tolerance: float, coremill: Command, tmp_pa
 
 @pytest.mark.parametrize("precision", ["fast", "faithful"])
 @pytest.mark.parametrize("size", ["tiny", "full"])
-def test_crepe(size: str, precision: str, coremill: Command, tmp_path: Path) -> None:
+def test_crepe_matches_torchcrepe(size: str, precision: str, coremill: Command, tmp_path: Path) -> None:
     """fp16 programs with a ranged number of frames, compared with torch and the original weights."""
     network = crepe(size)
     frames = sound(16 * 1024, 16000, [98.0, 220.0, 440.0, 880.0]).reshape(16, 1024)
@@ -99,7 +99,7 @@ def crepe(size: str) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("name", ["accumulator-ios18", "adapters-ios18", "small_numbers-ios26"])
-def test_the_engines_half_of_the_check_on_a_device(name: str) -> None:
+def test_device_check_passes_with_engine_only(name: str) -> None:
     """The engine's part of the device check, with states, several functions and 8-bit integers, so that it works on a
     Mac."""
     package = ROOT / f"crates/mlpackage/tests/packages/{name}.mlpackage"

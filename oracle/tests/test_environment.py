@@ -15,14 +15,14 @@ def pins() -> list[str]:
     return [line for line in lines if line]
 
 
-def test_every_version_is_exact() -> None:
+def test_requirements_pin_exact_unique_versions() -> None:
     """Every version is exact, without markers, and listed once."""
     assert [line for line in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)] == []
     names = [line.partition("==")[0] for line in pins()]
     assert sorted(set(names)) == sorted(names)
 
 
-def test_installed_versions() -> None:
+def test_installed_versions_match_pins() -> None:
     """The pinned versions are installed. A local part such as `+cpu` names a build, not a version."""
     wrong = []
     for line in pins():

@@ -27,7 +27,7 @@ TOLERANCE = {"fp32": 2e-4, "fp16": 3e-2}
 READ = every(10)
 
 
-def test_modules_give_what_torch_gives(tmp_path):
+def test_graph_modules_match_torch(tmp_path):
     described, expected = [], {}
     for number, case in enumerate(cases()):
         for precision in ("fp32", "fp16"):
@@ -128,7 +128,7 @@ def stored(path):
     return materialized(weights), (package.folder / "weights/weight.bin").stat().st_size
 
 
-def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
+def test_gguf_weights_are_bit_exact(tmp_path):
     generator = numpy.random.default_rng(3)
     writer = gguf.GGUFWriter(tmp_path / "weights.gguf", "llama")
     expected, sizes = {}, {}
@@ -184,7 +184,7 @@ GGUF_NAMES = {
 }
 
 
-def test_a_llama_answers_as_transformers_does(tmp_path):
+def test_llama_example_logits_match_transformers(tmp_path):
     torch.manual_seed(5)
     config = transformers.LlamaConfig(
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -317,7 +317,7 @@ COST = {"F16": 5e-3, "Q8_0": 0.12, "Q4_0": 1.0}
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_decoders_answer_as_transformers_does(kind, tmp_path):
+def test_decoder_example_logits_match_transformers(kind, tmp_path):
     torch.manual_seed(5)
     model = DECODERS[kind]().eval()
     for name, parameter in model.named_parameters():

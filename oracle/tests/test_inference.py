@@ -9,7 +9,7 @@ from oracle.inference.files import DIRECTORY, path_of, text_of
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_file_is_fresh(family: str) -> None:
+def test_committed_types_match_coremltools(family: str) -> None:
     found, expected = _without_messages(path_of(family).read_text()), _without_messages(text_of(family))
     # Compared line by line for a readable difference.
     for line, now in zip(found.splitlines(), expected.splitlines(), strict=False):
@@ -17,7 +17,7 @@ def test_file_is_fresh(family: str) -> None:
     assert found == expected, f"run `python -m oracle.inference {family}`"
 
 
-def test_every_file_has_a_family() -> None:
+def test_inference_files_match_families() -> None:
     assert sorted(path.stem for path in DIRECTORY.glob("*.json")) == sorted(FAMILIES)
 
 

@@ -101,7 +101,7 @@ PAIR = (torch.randn(3, 4), torch.randn(3, 4))
 DYNAMIC = ({0: Dim("rows", min=2, max=16), 1: Dim("columns", max=64)},) * 2
 
 
-def test_choices_of_shapes(convert, run, tmp_path) -> None:
+def test_two_inputs_share_enumerated_shapes(convert, run, tmp_path) -> None:
     """Two inputs with two enumerated shapes each, which belong together."""
     shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
     assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
@@ -117,7 +117,7 @@ def test_choices_of_shapes(convert, run, tmp_path) -> None:
         agree(run(*inputs), list(Joined()(*inputs)))
 
 
-def test_one_shape(convert, run, tmp_path) -> None:
+def test_single_enumerated_shape_becomes_fixed(convert, run, tmp_path) -> None:
     """An input with one enumerated shape has a fixed shape."""
     shapes = ["--shapes", "x=3,4", "--shapes", "y=3,4", "--target", "ios15"]
     assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
@@ -137,7 +137,7 @@ def test_one_shape(convert, run, tmp_path) -> None:
         (["z=3,4;5,4"], "is not an input"),
     ],
 )
-def test_shapes_that_cannot_be(shapes: list[str], words: str, convert) -> None:
+def test_rejects_invalid_enumerated_shapes(shapes: list[str], words: str, convert) -> None:
     """Invalid shapes are reported."""
     options = [part for shape in shapes for part in ("--shapes", shape)]
     done = convert(Joined(), PAIR, *options, dynamic=DYNAMIC)
@@ -145,7 +145,7 @@ def test_shapes_that_cannot_be(shapes: list[str], words: str, convert) -> None:
     assert words in done.stderr
 
 
-def test_shapes_of_several_inputs_need_ios18(convert) -> None:
+def test_enumerated_shapes_of_several_inputs_need_ios18(convert) -> None:
     """Enumerated shapes of several inputs need iOS18."""
     shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
     done = convert(Joined(), PAIR, *shapes, "--target", "ios17", dynamic=DYNAMIC)
@@ -154,7 +154,7 @@ def test_shapes_of_several_inputs_need_ios18(convert) -> None:
 
 
 @pytest.mark.parametrize("first", [0.0, 1.5])
-def test_states(first: float, convert, run, tmp_path) -> None:
+def test_buffers_become_states(first: float, convert, run, tmp_path) -> None:
     """A buffer is a state, whatever its initial value."""
     x = torch.randn(2, 3)
     assert convert(Counter(first), (x,)).returncode == 0
@@ -172,14 +172,14 @@ def test_states_need_ios18(convert) -> None:
     assert "--states io" in done.stderr
 
 
-def test_buffers_as_inputs_and_outputs(convert, run) -> None:
+def test_states_io_makes_buffers_inputs_and_outputs(convert, run) -> None:
     """The buffer is the last input and the last output."""
     x, held = torch.randn(2, 3), torch.randn(2, 3)
     assert convert(Counter(1.5), (x,), "--states", "io", "--target", "ios15").returncode == 0
     agree(run(x, held), [(held + x) * 2 + x, held + x])
 
 
-def test_integers_are_no_states(convert, run, tmp_path) -> None:
+def test_integer_buffers_do_not_become_states(convert, run, tmp_path) -> None:
     """States are fp16, which counts only to 2048, so an integer buffer is not a state."""
     x, place = torch.randn(1, 2, 1, 4), torch.tensor([3])
     assert convert(Places(), (x, place)).returncode == 0
@@ -190,7 +190,7 @@ def test_integers_are_no_states(convert, run, tmp_path) -> None:
     agree(run(x, place, count), [x.sum(2), (count + 1) * 3, count + 1])
 
 
-def test_echoes(convert, run) -> None:
+def test_keeps_unused_inputs_and_duplicate_outputs(convert, run) -> None:
     """Every output exists, with the changed input last; the unused input exists, too."""
     x, y, unused = torch.randn(2), torch.randn(2), torch.randn(3)
     assert convert(Echo(), (x, y.clone(), unused), "--target", "ios15").returncode == 0

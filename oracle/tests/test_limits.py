@@ -29,7 +29,7 @@ ADDRESSES = 3 << 30
     [([], "--max-memory"), (["--max-memory", "100M"], "--max-memory")],
     ids=["default", "asked for"],
 )
-def test_a_tensor_that_grows(options: list[str], told: str, tmp_path: Path) -> None:
+def test_growing_tensor_stops_at_memory_limit(options: list[str], told: str, tmp_path: Path) -> None:
     """The run stops at the memory limit, by default half of the process's limit."""
     path = tmp_path / "grow.mil"
     path.write_text(GROWS)

@@ -163,7 +163,7 @@ def differences(tmp_path, cases, expected, tolerance=TOLERANCE):
     return failures
 
 
-def test_families_have_the_logits_of_transformers(tmp_path):
+def test_family_logits_match_transformers(tmp_path):
     cases, expected = [], {}
     for name in FAMILIES:
         model = model_of(name)
@@ -225,7 +225,7 @@ def encoded(values, scheme, generator):
     return data, kind, weights
 
 
-def test_codes_of_gguf_schemes_have_the_logits_of_their_weights(tmp_path):
+def test_gguf_quantized_logits_match_dequantized_weights(tmp_path):
     cases, expected = [], {}
     generator = numpy.random.default_rng(5)
     for scheme in SCHEMES:
@@ -246,7 +246,7 @@ def test_codes_of_gguf_schemes_have_the_logits_of_their_weights(tmp_path):
     assert not failures, "\n".join(failures)
 
 
-def test_rules_change_some_weights_of_gguf_files(tmp_path):
+def test_rules_requantize_selected_gguf_weights(tmp_path):
     """coremltools computes the weights of the package: those that rules select are close to the codes' weights, others are equal."""
     generator = numpy.random.default_rng(5)
     model = model_of("llama", hidden_size=256, intermediate_size=512, num_attention_heads=4)
@@ -386,7 +386,7 @@ def tokenize(path, texts):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "digits", "llama3", "marks"])
-def test_token_ids_are_those_of_tokenizers(kind, tmp_path):
+def test_token_ids_match_tokenizers(kind, tmp_path):
     tokenizer = trained(kind)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = TEXTS + list(random_texts(1500))
@@ -411,7 +411,7 @@ def add_sentencepiece(writer, model):
     writer.add_unk_token_id(model.unk_id())
 
 
-def test_gguf_vocabularies_have_the_ids_of_sentencepiece(tmp_path):
+def test_gguf_token_ids_match_sentencepiece(tmp_path):
     import sentencepiece
 
     lines = [line for text in TEXTS * 3 + list(random_texts(300)) for line in text.splitlines() if line.strip()]
@@ -440,7 +440,7 @@ def test_gguf_vocabularies_have_the_ids_of_sentencepiece(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "pre"), [("gpt2", "gpt-2"), ("digits", "smollm"), ("llama3", "llama-bpe")])
-def test_gguf_vocabularies_have_the_ids_of_tokenizers(kind, pre, tmp_path):
+def test_gguf_token_ids_match_tokenizers(kind, pre, tmp_path):
     tokenizer = trained(kind)
     saved = json.loads(tokenizer.to_str())
     # GGUF files do not state the settings of added tokens, nor this normal form.
@@ -492,7 +492,7 @@ TOOLS = [
 ]
 
 
-def test_chats_are_those_of_transformers(tmp_path):
+def test_chat_templates_match_transformers(tmp_path):
     from transformers.utils.chat_template_utils import render_jinja_template
 
     wrong = []

@@ -173,7 +173,7 @@ def write_gguf(path, name, folder, tokenizer, pooling):
         ("nomic_bert", "mean", True),
     ],
 )
-def test_embeddings_are_those_of_transformers(name, pooling, normalized, tmp_path, coremill):
+def test_embeddings_match_transformers(name, pooling, normalized, tmp_path, coremill):
     folder = tmp_path / "model"
     folder.mkdir()
     model, tokenizer = save(folder, name, pooling, normalized)
@@ -189,7 +189,7 @@ def test_embeddings_are_those_of_transformers(name, pooling, normalized, tmp_pat
         assert distance(embed(coremill, path, "--fp32"), wanted) < TOLERANCE
 
 
-def test_unsupported_modules_are_refused(tmp_path, coremill_fails):
+def test_rejects_unsupported_sentence_transformers_modules(tmp_path, coremill_fails):
     folder = tmp_path / "model"
     folder.mkdir()
     save(folder, "distilbert", "mean", False)
@@ -214,7 +214,7 @@ def served(model, body):
             process.terminate()
 
 
-def test_gguf_files_are_served(tmp_path):
+def test_server_embeddings_from_gguf_match_transformers(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
     model, tokenizer = save(folder, "bert", "mean", True)
@@ -229,7 +229,7 @@ def test_gguf_files_are_served(tmp_path):
     assert response["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-def test_the_documented_request_is_answered(coremill):
+def test_server_answers_documented_embeddings_request(coremill):
     model = ROOT / "crates/cli/tests/files/tinybert"
     page = (ROOT / "docs/language-models.md").read_text()
     (command,) = re.findall(r"^curl \S+/v1/embeddings .*\n.*$", page, re.MULTILINE)
@@ -244,7 +244,7 @@ def test_the_documented_request_is_answered(coremill):
 
 
 @pytest.mark.parametrize("name", ["bert", "xlm-roberta", "nomic_bert"])
-def test_python_embeds(name, tmp_path):
+def test_python_embeddings_match_transformers(name, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
     model, tokenizer = save(folder, name, "mean", True)

@@ -88,7 +88,7 @@ def pieces_of(folder: Path, ids: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("prefill", [1, 8, 48])
-def test_text_runner(prefill: int, coremill: Command, folder: Path, tmp_path: Path) -> None:
+def test_text_runner_matches_generate(prefill: int, coremill: Command, folder: Path, tmp_path: Path) -> None:
     program = convert(coremill, folder, tmp_path / "model.pte", "--prefill", prefill)
     for prompt in PROMPTS:
         expected = generated(coremill, folder, prompt, 16)
@@ -96,7 +96,7 @@ def test_text_runner(prefill: int, coremill: Command, folder: Path, tmp_path: Pa
         assert run_text(program, prompt, 16) == pieces_of(folder, expected)
 
 
-def test_text_runner_ends_at_each_token_that_ends_texts(coremill: Command, folder: Path, tmp_path: Path) -> None:
+def test_text_runner_stops_at_every_eos_token(coremill: Command, folder: Path, tmp_path: Path) -> None:
     expected = generated(coremill, folder, PROMPTS[0], 16)
     last = next(at for at, token in enumerate(expected) if at > 3 and token not in expected[:at])
     other = tmp_path / "llama"
@@ -151,7 +151,7 @@ BLOCK = 8
         ("run_static_llm_multifunction", "executorch-multifunction", ["--input_len", BLOCK, "--max_context_len", CONTEXT]),
     ],
 )
-def test_static_runners(
+def test_static_runners_match_generate(
     script: str,
     layout: str,
     sizes: list[object],
@@ -176,7 +176,7 @@ def test_static_runners(
         assert run_script(script, monkeypatch, *files, *names, *sizes, *options) == expected
 
 
-def test_constant_methods_are_those_of_the_exporter(coremill: Command, folder: Path, tmp_path: Path) -> None:
+def test_constant_methods_match_executorch_exporter(coremill: Command, folder: Path, tmp_path: Path) -> None:
     """The constants that ExecuTorch's exporter computes for the same model, value by value."""
     from executorch.examples.apple.coreml.llama import export_static_llm_coreml as exporter
     from executorch.examples.models.llama.model_args import ModelArgs

@@ -184,7 +184,7 @@ def write_gguf(path, name, config, tensors):
 BLOCKS = {"mamba": 10, "mamba2": 10, "qwen2_moe": 4, "qwen3_next": 10}
 
 
-def test_families_have_the_logits_of_transformers(tmp_path):
+def test_family_logits_match_transformers(tmp_path):
     cases, expected = [], {}
     for name in FAMILIES:
         model = model_of(name)
@@ -211,7 +211,7 @@ def test_families_have_the_logits_of_transformers(tmp_path):
     assert not failures, "\n".join(failures)
 
 
-def test_other_families_are_refused_by_name(tmp_path):
+def test_rejects_unsupported_families(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "rwkv"}')

@@ -35,7 +35,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return forms
 
 
-def test_an_unsupported_tokenizer_is_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_convert_warns_and_omits_unsupported_tokenizer(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     for path in TINY.iterdir():
@@ -50,7 +50,7 @@ def test_an_unsupported_tokenizer_is_left_out_with_a_warning(tmp_path: Path) -> 
     assert not any(path.name == "tokenizer.json" for path in written)
 
 
-def test_forms_generate_what_the_command_does(converted: dict[str, Path], coremill: Command) -> None:
+def test_converted_layouts_generate_like_command(converted: dict[str, Path], coremill: Command) -> None:
     options = ["--json", "--max-tokens", 12, "--temperature", 0.7, "--seed", 5, "--top-k", 9]
     found = json.loads(coremill("generate", TINY, "--prompt", PROMPT, *options))
     for name, path in converted.items():
@@ -61,7 +61,7 @@ def test_forms_generate_what_the_command_does(converted: dict[str, Path], coremi
         assert (made.prompt_tokens, made.finish_reason) == (found["prompt_tokens"], found["finish_reason"])
 
 
-def test_prompts(converted: dict[str, Path]) -> None:
+def test_accepts_text_token_and_chat_prompts(converted: dict[str, Path]) -> None:
     model = llm.load(converted["coremill"])
     text = model.generate(PROMPT, max_tokens=5)
     ids = model.tokenize(PROMPT)
@@ -75,7 +75,7 @@ def test_prompts(converted: dict[str, Path]) -> None:
     assert (stopped.text, stopped.finish_reason) == (text.text[: text.text.index(text.text[1:3])], "stop")
 
 
-def test_scores(converted: dict[str, Path], coremill: Command) -> None:
+def test_scores_match_command_and_reference(converted: dict[str, Path], coremill: Command) -> None:
     told = json.loads(coremill("score", TINY, "--text", TINY / "text.txt", "--tokens", 40, "--fp32", "--json"))
     reference = llm.score(TINY, TEXT, tokens=40, precision="fp32")
     assert (reference.tokens, reference.perplexity) == (told["tokens"], told["perplexity"])
@@ -90,7 +90,7 @@ def test_scores(converted: dict[str, Path], coremill: Command) -> None:
         assert math.isclose(score.perplexity, score.comparison.perplexity, rel_tol=1e-2)
 
 
-def test_errors(converted: dict[str, Path], tmp_path: Path) -> None:
+def test_rejects_invalid_options_and_long_prompts(converted: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(coremill.Error, match="no such file"):
         llm.load(tmp_path / "absent")
     with pytest.raises(coremill.Error, match="`weights` is `int3`; expected `exact`, `fp16`, `int8`, `int4`, `lut4`, `lut6`"):
@@ -112,7 +112,7 @@ def test_errors(converted: dict[str, Path], tmp_path: Path) -> None:
         model.score(TEXT, against=model)
 
 
-def test_callers_keep_the_cache(converted: dict[str, Path], tmp_path: Path) -> None:
+def test_io_cache_generates_same_tokens(converted: dict[str, Path], tmp_path: Path) -> None:
     expected = llm.load(converted["coremill"]).generate(PROMPT, max_tokens=12).tokens
     for layout in ("coremill", "chunks"):
         llm.convert(TINY, tmp_path / layout, layout=layout, context=CONTEXT, prefill=8, cache="io")
@@ -123,7 +123,7 @@ def test_callers_keep_the_cache(converted: dict[str, Path], tmp_path: Path) -> N
         llm.convert(TINY, tmp_path / "out", cache="disk")
 
 
-def test_conversions_are_verified(tmp_path: Path) -> None:
+def test_convert_verifies_divergence_from_source(tmp_path: Path) -> None:
     for layout in ("coremill", "swift-transformers", "chunks", "anemll"):
         llm.convert(TINY, tmp_path / layout, layout=layout, context=CONTEXT, prefill=8, verify=TEXT)
         score = llm.verify(TINY, tmp_path / layout, TEXT, tokens=5)
@@ -140,7 +140,7 @@ def test_conversions_are_verified(tmp_path: Path) -> None:
         llm.verify(TINY, output, TEXT, numerics="exact")
 
 
-def test_kinds_of_models_are_told_apart(tmp_path: Path) -> None:
+def test_loaders_reject_wrong_model_kind(tmp_path: Path) -> None:
     bert = ROOT / "crates/cli/tests/files/tinybert"
     llm.convert(bert, tmp_path / "bert")
     for path in (bert, tmp_path / "bert"):

@@ -142,7 +142,7 @@ def write(path: Path, samples: numpy.ndarray, rate: int = RATE) -> Path:
     return path
 
 
-def test_features_and_logits_are_those_of_transformers(folder, model, tmp_path):
+def test_features_and_logits_match_transformers(folder, model, tmp_path):
     samples = make_audio(1.4, 1)
     (tmp_path / "model").symlink_to(folder)
     write(tmp_path / "audio.wav", samples)
@@ -165,7 +165,7 @@ def test_features_and_logits_are_those_of_transformers(folder, model, tmp_path):
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("task", ["transcribe", "translate"])
-def test_short_audio_has_the_tokens_of_generate(folder, model, tmp_path, coremill, seconds, task):
+def test_short_audio_tokens_match_transformers_generate(folder, model, tmp_path, coremill, seconds, task):
     samples = make_audio(seconds, int(seconds * 10))
     path = write(tmp_path / "audio.wav", samples)
     features = extractor()(floats(samples), sampling_rate=RATE, return_tensors="pt").input_features
@@ -180,7 +180,7 @@ def test_short_audio_has_the_tokens_of_generate(folder, model, tmp_path, coremil
 
 
 @pytest.mark.parametrize("seconds", [1.3, 2.0, 3.1, 7.7])
-def test_segments_are_those_of_transformers(folder, model, tmp_path, coremill, seconds):
+def test_timestamped_segments_match_transformers(folder, model, tmp_path, coremill, seconds):
     samples = make_audio(seconds, int(seconds * 10))
     path = write(tmp_path / "audio.wav", samples)
     long = {"truncation": False, "padding": "longest"} if seconds > SECONDS else {}
@@ -234,7 +234,7 @@ def test_converted_models_transcribe(folder, model, tmp_path, coremill, coremill
     assert "`fr`" not in coremill_fails("transcribe", folder, path, "--language", "it").split("hint")[0]
 
 
-def test_models_of_one_language(tmp_path, coremill, coremill_fails):
+def test_single_language_models_match_transformers(tmp_path, coremill, coremill_fails):
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, multilingual=False)
     path = tmp_path / "model"
@@ -255,7 +255,7 @@ def test_models_of_one_language(tmp_path, coremill, coremill_fails):
     assert "cannot translate" in coremill_fails("transcribe", path, audio, "--task", "translate")
 
 
-def test_forms_of_audio(folder, tmp_path, coremill, coremill_fails):
+def test_accepts_wav_formats_and_rejects_others(folder, tmp_path, coremill, coremill_fails):
     samples = make_audio(1.2, 2)
     expected = transcribe(coremill, folder, write(tmp_path / "a.wav", samples), "--fp32")
     stereo = numpy.stack([samples, samples], axis=1)
@@ -282,7 +282,7 @@ def test_forms_of_audio(folder, tmp_path, coremill, coremill_fails):
     assert "the audio must be a WAV file" in coremill_fails("transcribe", folder, tmp_path / "text.wav")
 
 
-def test_tokens_are_those_of_the_tokenizer(folder, coremill):
+def test_token_ids_match_whisper_tokenizer(folder, coremill):
     tokenizer = transformers.WhisperTokenizer.from_pretrained(folder)
     for text in [*TEXTS, "<|startoftranscript|><|de|> Guten Tag!<|0.02|>", " Hello,  it's 12:30\n"]:
         for special, options in ((True, []), (False, ["--plain"])):
@@ -291,7 +291,7 @@ def test_tokens_are_those_of_the_tokenizer(folder, coremill):
             assert [token["id"] for token in found["tokens"]] == ids, text
 
 
-def test_python_transcribes_as_the_command_does(folder: Path, tmp_path: Path, coremill: Command) -> None:
+def test_python_transcription_matches_command(folder: Path, tmp_path: Path, coremill: Command) -> None:
     samples = make_audio(3.1, 6)
     path = write(tmp_path / "audio.wav", samples)
     told = transcribe(coremill, folder, path, "--timestamps", "--language", "de", "--task", "translate")
@@ -305,7 +305,7 @@ def test_python_transcribes_as_the_command_does(folder: Path, tmp_path: Path, co
         assert [vars(segment) for segment in found.segments] == told["segments"]
 
 
-def test_python_transcribes_samples(folder, model, tmp_path):
+def test_python_transcribes_in_memory_samples(folder, model, tmp_path):
     samples = make_audio(1.7, 4)
     loaded = llm.load_speech(folder, precision="fp32")
     assert loaded.rate == RATE
@@ -324,7 +324,7 @@ def test_python_transcribes_samples(folder, model, tmp_path):
     assert loaded.transcribe([]).seconds == 0
 
 
-def test_python_names_what_is_wrong(folder, tmp_path):
+def test_python_rejects_wrong_models_and_bad_arguments(folder, tmp_path):
     llm.convert(folder, tmp_path / "converted", weights="int8", context=20)
     for path in (folder, tmp_path / "converted"):
         with pytest.raises(package.ConversionError, match="a family of speech models|is a speech model, not a model that generates text") as raised:

@@ -50,7 +50,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_models_of_sentencepiece_have_its_ids(name, tmp_path):
+def test_matches_sentencepiece_ids_and_text(name, tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus()),
         model_prefix=str(tmp_path / "tokenizer"),
@@ -78,7 +78,7 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_files_of_tiktoken_have_its_ids(name, tmp_path):
+def test_matches_tiktoken_ids_and_text(name, tmp_path):
     ranks = bpe_train("\n".join(corpus()[:400]), 500, PATTERNS[name], visualise=None)
     encoding = tiktoken.Encoding(name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={"<|end|>": 600})
     lines = [f"{base64.b64encode(token).decode()} {rank}" for token, rank in ranks.items()]
@@ -92,7 +92,7 @@ def test_files_of_tiktoken_have_its_ids(name, tmp_path):
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
-def test_unigram_files_have_the_ids_of_tokenizers(byte_fallback, tmp_path):
+def test_unigram_matches_tokenizers_library_ids(byte_fallback, tmp_path):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.Unigram())
@@ -132,7 +132,7 @@ def word_pieces(lowercase):
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_word_pieces_have_the_ids_of_tokenizers(lowercase, tmp_path):
+def test_wordpiece_matches_tokenizers_library_ids(lowercase, tmp_path):
     tokenizer = word_pieces(lowercase)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = [*TEXTS, "[CLS] a[MASK]b ΟΔΟΣ İ ", "it 's n't , do not !", "x" * 101, *random_texts(1500)]
@@ -159,7 +159,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_vocabularies_with_merges_have_the_ids_of_transformers(name, tmp_path):
+def test_vocab_and_merges_files_match_transformers_ids(name, tmp_path):
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -24,7 +24,7 @@ def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forwar
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_forms(row: Row, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_lowered_programs_match_torch_in_both_runtimes(row: Row, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Lowers as one delegate, as several partitions, and without delegates."""
     program, calls = export(row)
     archive, path = tmp_path / "model.pt2", tmp_path / "model.pte"
@@ -54,7 +54,7 @@ def network(self: Any, value: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("strategy", "shared"), [(None, True), ("positional", True), ("disabled", False)])
-def test_methods(strategy: str | None, shared: bool, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_methods_share_weights_unless_disabled(strategy: str | None, shared: bool, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Methods share weights by partition, or have separate models."""
     module = Apply(network)
     module.linear = torch.nn.Linear(160, 160)
@@ -78,7 +78,7 @@ def test_methods(strategy: str | None, shared: bool, runtime: Runtime, coremill:
     assert len(named.pte_data if named else {}) == (2 if shared else 0)
 
 
-def test_methods_that_do_not_line_up(coremill_fails: Command, tmp_path: Path) -> None:
+def test_rejects_weight_sharing_with_mismatched_partitions(coremill_fails: Command, tmp_path: Path) -> None:
     """The error when the partitions of methods do not match."""
     save(Apply(network), (torch.randn(2, 4),), tmp_path / "one.pt2")
     save(Apply(lambda self, value: self.linear(value)), (torch.randn(2, 4),), tmp_path / "two.pt2")
@@ -88,7 +88,7 @@ def test_methods_that_do_not_line_up(coremill_fails: Command, tmp_path: Path) ->
     assert "--weight-sharing disabled" in told
 
 
-def test_constant_methods(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_constant_methods_return_their_values(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Methods without computation."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
@@ -102,7 +102,7 @@ def test_constant_methods(runtime: Runtime, coremill: Command, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["count", "swap", "old_value", "cache"])
-def test_buffers_stay_outside(name: str, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_keep_mutable_buffers_leaves_state_in_program(name: str, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Buffers that delegates do not own belong to the program."""
     program, calls = export(next(row for row in ROWS if row.name == name))
     torch.export.save(program, tmp_path / "m.pt2")
@@ -120,7 +120,7 @@ class Chosen(torch.nn.Module):
         return torch.where(x, x_1, x_1 * 2)
 
 
-def test_inputs_keep_their_names(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_generated_names_do_not_clash_with_inputs(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Shapes are assigned to inputs by name."""
     rows = torch.export.Dim("rows", min=2, max=8)
     inputs = (torch.rand(3, 4) > 0.5, torch.randn(3, 4))
@@ -130,7 +130,7 @@ def test_inputs_keep_their_names(runtime: Runtime, coremill: Command, tmp_path: 
     assert delegates(check(path, calls, runtime)) == 1
 
 
-def test_weights_are_given(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_keep_constant_data_leaves_weights_in_program(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Weights that delegates do not own are constants of the program."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
@@ -148,7 +148,7 @@ SPECS = {
 }
 
 
-def test_specs(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_compile_specs_are_applied_and_stored(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Compile specs have the same meaning as in ExecuTorch, and are stored for the device."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
@@ -162,7 +162,7 @@ def test_specs(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     assert json.dumps("model.mlmodelc")[::-1].encode() in blob
 
 
-def test_enumerated_shapes(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+def test_applies_executorch_enumerated_shapes_spec(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Shapes in the form of ExecuTorch's own generator."""
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from torch.export import Dim
@@ -182,7 +182,7 @@ def test_enumerated_shapes(runtime: Runtime, coremill: Command, tmp_path: Path) 
             runtime.run([torch.randn(4, 4)])
 
 
-def test_full_graph_is_refused(coremill_fails: Command, tmp_path: Path) -> None:
+def test_full_graph_error_locates_unsupported_call(coremill_fails: Command, tmp_path: Path) -> None:
     """A call that cannot be delegated is reported with its location."""
     save(Apply(lambda self, value: torch.linalg.eigvalsh(value)), (torch.randn(4, 4),), tmp_path / "m.pt2")
     told = coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--full-graph")
@@ -191,7 +191,7 @@ def test_full_graph_is_refused(coremill_fails: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "m.pte").exists()
 
 
-def test_report(coremill: Command, coremill_told: Command, tmp_path: Path) -> None:
+def test_partition_report_lists_excluded_ops(coremill: Command, coremill_told: Command, tmp_path: Path) -> None:
     """The report lists the calls outside delegates, with reasons, locations and costs."""
     save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     options = ["--skip-ops", "aten.sinh.default,aten.no_such_operator.default", "--partition-report"]

@@ -9,17 +9,17 @@ from oracle.checkers.programs import differences, loads_in_coremltools, read
 from oracle.conftest import Command
 
 
-def test_is_valid(package: Path) -> None:
+def test_coremltools_loads_zoo_package(package: Path) -> None:
     """coremltools loads the original package, which the other tests rely on."""
     assert loads_in_coremltools(package) == []
 
 
-def test_check(package: Path, coremill: Command) -> None:
+def test_check_accepts_coremltools_package(package: Path, coremill: Command) -> None:
     """`coremill check` accepts packages of coremltools."""
     coremill("check", package)
 
 
-def test_inspect(package: Path, coremill: Command) -> None:
+def test_inspect_lists_functions_features_and_version(package: Path, coremill: Command) -> None:
     """The report lists the functions with their inputs, outputs and states, the default one, and the version."""
     report = json.loads(coremill("inspect", "--json", package))
     model = read(package).model
@@ -55,7 +55,7 @@ def test_package_round_trip(package: Path, coremill: Command, tmp_path: Path) ->
     assert loads_in_coremltools(again) == []
 
 
-def test_same_bytes(package: Path, coremill: Command, tmp_path: Path) -> None:
+def test_pack_writes_same_bytes_for_any_path(package: Path, coremill: Command, tmp_path: Path) -> None:
     """Equal inputs yield equal files, byte for byte, whatever their path."""
     left, right = tmp_path / "left" / "one.mlpackage", tmp_path / "right" / "another.mlpackage"
     for out in (left, right):

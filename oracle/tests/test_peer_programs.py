@@ -31,7 +31,7 @@ def delegated() -> Path:
 
 
 @pytest.mark.parametrize("name", DELEGATED)
-def test_delegated(name: str, runtime: Runtime, delegated: Path, tmp_path: Path) -> None:
+def test_extracts_and_runs_executorch_coreml_programs(name: str, runtime: Runtime, delegated: Path, tmp_path: Path) -> None:
     path = delegated / f"{name}.pte"
     told = judge(path, path.with_suffix(".npz"), os.environ["COREMILL"], runtime, tmp_path, DELEGATED[name])
     assert told.endswith(" fine"), told

@@ -33,7 +33,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-def test_kernels() -> None:
+def test_kernel_list_matches_pinned_executorch() -> None:
     """The list of kernels equals that of the pinned executorch."""
     line = [sys.executable, "-m", "oracle.dumps.kernels"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -66,13 +66,13 @@ def tell(family: str, found: dict[str, str]) -> None:
     assert not wrong, f"{len(wrong)} cases are wrong:\n{report}"
 
 
-def test_interpreted(family: tuple[str, Path], xtask: str) -> None:
+def test_interpreted_portable_graph_matches_torch(family: tuple[str, Path], xtask: str) -> None:
     """Interprets the rewritten graph in torch: every value has the declared type."""
     name, directory = family
     tell(name, portable.faults(name, directory, xtask)[1])
 
 
-def test_run(family: tuple[str, Path], coremill: object) -> None:
+def test_portable_program_matches_torch_in_executorch(family: tuple[str, Path], coremill: object) -> None:
     """Runs the program in ExecuTorch's runtime."""
     name, directory = family
     tell(name, kernels.faults(name, directory)[1])

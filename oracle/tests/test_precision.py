@@ -32,7 +32,7 @@ def exported(name: str, folder: Path) -> tuple[Path, torch.Tensor, numpy.ndarray
 
 
 @pytest.mark.parametrize("name", list(ranges.NETWORKS))
-def test_networks(name: str, coremill: Command, tmp_path: Path) -> None:
+def test_auto_precision_fixes_fp16_overflow(name: str, coremill: Command, tmp_path: Path) -> None:
     """Plain `fp16` fails; the fixed package, rounded as on the device, is close to torch."""
     archive, x, wanted = exported(name, tmp_path)
     package = tmp_path / "model.mlpackage"
@@ -55,7 +55,7 @@ def test_networks(name: str, coremill: Command, tmp_path: Path) -> None:
     assert loads_in_coremltools(package) == []
 
 
-def test_programs(coremill: Command, tmp_path: Path) -> None:
+def test_auto_precision_applies_to_executorch_programs(coremill: Command, tmp_path: Path) -> None:
     """Fixes apply to ExecuTorch programs as to packages."""
     archive, _, _ = exported("dpt-large", tmp_path)
     program = tmp_path / "model.pte"
@@ -71,7 +71,7 @@ class Sharp(nn.Module):
         return torch.log(torch.exp(x).sum(-1)) + x.mean(-1)
 
 
-def test_what_cannot_be_cured_is_in_fp32(coremill: Command, tmp_path: Path) -> None:
+def test_unfixable_overflow_falls_back_to_fp32(coremill: Command, tmp_path: Path) -> None:
     """Only the necessary operations are in fp32; the report lists them with reasons."""
     archive, package = tmp_path / "model.pt2", tmp_path / "model.mlpackage"
     x = torch.rand(4, 16) * 10 + 20
@@ -85,7 +85,7 @@ def test_what_cannot_be_cured_is_in_fp32(coremill: Command, tmp_path: Path) -> N
     assert decibels(Sharp()(x).numpy(), next(iter(found.values()))) > 40
 
 
-def test_sound_networks_stay_as_they_are(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
+def test_auto_precision_keeps_fp16_without_overflow(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
     """If no fix is needed, the package equals that of plain `fp16`. Samples decide this, and invalid ones are
     refused."""
     archive = tmp_path / "model.pt2"

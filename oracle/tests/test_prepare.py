@@ -499,7 +499,7 @@ BANNED = {"strided_of_view", "fill_diagonal_scaled"}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_prepared_programs(name: str, tmp_path: Path, built: None) -> None:
+def test_functionalized_programs_match_eager_torch(name: str, tmp_path: Path, built: None) -> None:
     function, arguments, training, dynamic = CASES[name]
     torch.manual_seed(len(name))
     arguments = tuple(torch.randn_like(a) if a.is_floating_point() else a.clone() for a in arguments)
@@ -550,7 +550,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_followed_is_refused(name: str, tmp_path: Path, built: None) -> None:
+def test_rejects_unsupported_aliasing_writes(name: str, tmp_path: Path, built: None) -> None:
     function, reason = REFUSED[name]
     program = torch.export.export(Sample(function), (T(4, 6),))
     torch.export.save(program, tmp_path / "program.pt2")
@@ -559,7 +559,7 @@ def test_what_cannot_be_followed_is_refused(name: str, tmp_path: Path, built: No
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4", "int8_dynamic", "float8"])
-def test_quantized_weights_are_taken_apart(kind: str, tmp_path: Path, built: None) -> None:
+def test_torchao_subclass_weights_become_tensor_inputs(kind: str, tmp_path: Path, built: None) -> None:
     """torchao's weights are Python objects in the archive; their tensors become inputs."""
     from torchao import quantization
 

@@ -150,7 +150,7 @@ OF_DESCRIPTION = [drop_metadata, change_author, change_shape, change_version, se
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_damage_is_noticed(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
+def test_detects_model_change_in_both_directions(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
     """A single change is a single difference, in both directions."""
     copy = changed(original, tmp_path, damage)
     assert differences(original, copy)
@@ -158,13 +158,13 @@ def test_damage_is_noticed(original: Path, tmp_path: Path, damage: Callable[[Any
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_program_only(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
+def test_program_only_ignores_description_changes(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
     """With `program_only`, only descriptions may differ."""
     found = differences(original, changed(original, tmp_path, damage), program_only=True)
     assert bool(found) == (damage not in OF_DESCRIPTION)
 
 
-def test_unknown_fields_are_seen() -> None:
+def test_reports_unknown_protobuf_fields() -> None:
     """The change above adds an unknown field."""
     model = Model()
     model.MergeFromString(bytes([0xA0, 0x38, 7]))
@@ -172,7 +172,7 @@ def test_unknown_fields_are_seen() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1023])
-def test_weight_byte(original: Path, tmp_path: Path, position: int) -> None:
+def test_detects_flipped_weight_bit(original: Path, tmp_path: Path, position: int) -> None:
     """A flipped bit in the first or last weight is noticed."""
     copy = changed(original, tmp_path, lambda model: None)
     content = bytearray(weight_file(copy).read_bytes())
@@ -194,7 +194,7 @@ def operations_offset(model: Any) -> int:
     )
 
 
-def test_weight_type(original: Path, tmp_path: Path) -> None:
+def test_detects_changed_weight_storage_type(original: Path, tmp_path: Path) -> None:
     """A changed element type of a weight's entry is noticed."""
     copy = changed(original, tmp_path, lambda model: None)
     content = bytearray(weight_file(copy).read_bytes())
@@ -204,7 +204,7 @@ def test_weight_type(original: Path, tmp_path: Path) -> None:
     assert "storage type and padding" in difference
 
 
-def test_weights_may_move(original: Path, tmp_path: Path) -> None:
+def test_ignores_weight_file_name_and_offset(original: Path, tmp_path: Path) -> None:
     """Equal weights in another file and at another offset are equal."""
 
     def point(model: Any) -> None:
@@ -227,7 +227,7 @@ def test_weights_may_move(original: Path, tmp_path: Path) -> None:
     assert differences(original, copy) == []
 
 
-def test_other_names_on_disk(original: Path, tmp_path: Path) -> None:
+def test_ignores_manifest_identifiers_and_map_order(original: Path, tmp_path: Path) -> None:
     """The identifiers in the manifest and the order of maps are ignored."""
     copy = changed(original, tmp_path, lambda model: None)
     manifest = json.loads((copy / "Manifest.json").read_text())
@@ -257,18 +257,18 @@ def too_new(model: Any) -> None:
 
 
 @pytest.mark.parametrize("damage", [wrong_output_type, undefined_operand, unknown_operation, too_new])
-def test_coremltools_refuses(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
+def test_coremltools_rejects_invalid_program(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
     """coremltools refuses wrong types and names."""
     assert loads_in_coremltools(changed(original, tmp_path, damage))
 
 
-def test_coremltools_needs_weights(original: Path, tmp_path: Path) -> None:
+def test_coremltools_rejects_missing_weights(original: Path, tmp_path: Path) -> None:
     """coremltools refuses missing weights."""
     copy = changed(original, tmp_path, lambda model: None)
     weight_file(copy).unlink()
     assert loads_in_coremltools(copy)
 
 
-def test_coremltools_accepts(original: Path, tmp_path: Path) -> None:
+def test_coremltools_accepts_unchanged_package(original: Path, tmp_path: Path) -> None:
     """coremltools accepts the unchanged package."""
     assert loads_in_coremltools(changed(original, tmp_path, lambda model: None)) == []

@@ -217,7 +217,7 @@ def plain(program: torch.export.ExportedProgram) -> dict:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_exported_programs(name: str, tmp_path: Path, dump: Callable[[Path], dict]) -> None:
+def test_exported_program_dump_matches_torch(name: str, tmp_path: Path, dump: Callable[[Path], dict]) -> None:
     program = exported(name)
     path = tmp_path / f"{name}.pt2"
     torch.export.save(program, path)
@@ -227,7 +227,7 @@ def test_exported_programs(name: str, tmp_path: Path, dump: Callable[[Path], dic
 
 
 @pytest.mark.parametrize("name", ["attention_dynamic", "mutating", "cond", "calls", "lstm", "batch_dynamic"])
-def test_decomposed_programs(name: str, tmp_path: Path, dump: Callable[[Path], dict]) -> None:
+def test_decomposed_program_dump_matches_torch(name: str, tmp_path: Path, dump: Callable[[Path], dict]) -> None:
     program = exported(name).run_decompositions()
     path = tmp_path / f"{name}.pt2"
     torch.export.save(program, path)
@@ -238,7 +238,7 @@ def test_decomposed_programs(name: str, tmp_path: Path, dump: Callable[[Path], d
 
 @pytest.mark.parametrize("saver", ["exir", "torch"])
 @pytest.mark.parametrize("name", ["mobilenet", "mutating", "batch_dynamic", "tied"])
-def test_edge_programs(name: str, saver: str, tmp_path: Path, dump: Callable[[Path], dict]) -> None:
+def test_edge_program_dump_matches_torch(name: str, saver: str, tmp_path: Path, dump: Callable[[Path], dict]) -> None:
     program = exir.to_edge(exported(name)).exported_program()
     path = tmp_path / f"{name}.pt2"
     (exir.save if saver == "exir" else torch.export.save)(program, path)
@@ -249,7 +249,7 @@ def test_edge_programs(name: str, saver: str, tmp_path: Path, dump: Callable[[Pa
 
 
 @pytest.mark.parametrize(("version", "schema"), [("2.5.1", 7), ("2.6.0", 8), ("2.7.1", 8), ("2.8.0", 8)])
-def test_archives_of_older_versions(version: str, schema: int, dump: Callable[[Path], dict]) -> None:
+def test_reads_archives_of_older_torch_versions(version: str, schema: int, dump: Callable[[Path], dict]) -> None:
     found = dump(ARCHIVES / f"torch-{version}.pt2")
     assert found["schema"][0] == schema
     compare(found, json.loads((ARCHIVES / f"torch-{version}.json").read_text()))

@@ -291,7 +291,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_is_read(programs: dict[str, tuple], name: str) -> None:
+def test_program_dump_matches_executorch_reader(programs: dict[str, tuple], name: str) -> None:
     file, again, found, found_again, _ = programs[name]
     expected = described(file.read_bytes())
     assert without_models(found) == expected
@@ -301,7 +301,7 @@ def test_what_is_read(programs: dict[str, tuple], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_is_written_is_verified(programs: dict[str, tuple], name: str) -> None:
+def test_rewritten_programs_pass_executorch_verification(programs: dict[str, tuple], name: str) -> None:
     file, again, _, _, _ = programs[name]
     program = Runtime.get().load_program(again, verification=Verification.InternalConsistency)
     assert program.method_names == {"forward"}
@@ -318,7 +318,7 @@ RUN = [name for name in PROGRAMS if name not in ("delegates", "inline")]
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_what_is_written_runs(programs: dict[str, tuple], name: str) -> None:
+def test_rewritten_programs_return_equal_results(programs: dict[str, tuple], name: str) -> None:
     file, again, _, _, inputs = programs[name]
     before, after = execute(file, inputs), execute(again, inputs)
     assert len(before) == len(after) > 0
@@ -326,21 +326,21 @@ def test_what_is_written_runs(programs: dict[str, tuple], name: str) -> None:
         assert torch.equal(left, right)
 
 
-def test_initial_values_survive(programs: dict[str, tuple]) -> None:
+def test_rewrite_keeps_initial_buffer_values(programs: dict[str, tuple]) -> None:
     _, again, found, _, inputs = programs["counter"]
     assert found["mutable_data"] == [digest(struct.pack("<2f", 3, 4))]
     (result,) = execute(again, inputs)
     assert torch.equal(result, torch.tensor([8.0, 10.0]))
 
 
-def test_constants_are_those_of_the_module(programs: dict[str, tuple]) -> None:
+def test_constant_sizes_match_module_parameters(programs: dict[str, tuple]) -> None:
     _, _, found, _, _ = programs["convolutions"]
     lengths = sorted(length for length, _ in found["constants"])
     wanted = sorted(parameter.numel() * 4 for parameter in Convolutions().parameters())
     assert [length for length in lengths if length in wanted] == wanted
 
 
-def test_several_methods_share_constants(tmp_path: Path) -> None:
+def test_round_trips_multi_method_programs(tmp_path: Path) -> None:
     module = nn.Linear(64, 64)
     exported = {
         name: torch.export.export(module, (torch.randn(rows, 64),)) for name, rows in (("one", 1), ("two", 2))
@@ -358,7 +358,7 @@ def test_several_methods_share_constants(tmp_path: Path) -> None:
     assert execute(again, (), "version") == [7]
 
 
-def test_external_data(tmp_path: Path) -> None:
+def test_round_trips_external_tensor_data(tmp_path: Path) -> None:
     module = nn.Linear(8, 4)
     x = torch.randn(3, 8)
     edge = exir.to_edge(torch.export.export(module, (x,)))
@@ -410,7 +410,7 @@ def blob(program: bytes, method: int = 0, delegate: int = 0) -> bytes:
     return data
 
 
-def test_models_that_executorch_packed(tmp_path: Path) -> None:
+def test_reads_coreml_model_packed_by_executorch(tmp_path: Path) -> None:
     file = ROOT / "crates/cli/tests/files/total.pte"
     (found,) = dump(file)
     (delegate,) = found["plans"][0]["delegates"]
@@ -427,7 +427,7 @@ def test_models_that_executorch_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sharing", ["positional", "disabled"])
-def test_models_that_we_packed(coremill: Command, tmp_path: Path, sharing: str) -> None:
+def test_executorch_unpacks_our_coreml_models(coremill: Command, tmp_path: Path, sharing: str) -> None:
     archive = ROOT / "examples/digits.pt2"
     file = tmp_path / "digits.pte"
     methods = [f"{name}={archive}" for name in ("one", "two")]
@@ -447,7 +447,7 @@ def test_models_that_we_packed(coremill: Command, tmp_path: Path, sharing: str) 
         assert any([feature.name for feature in one.input] == model["inputs"] for one in functions)
 
 
-def test_what_is_extracted_is_what_executorch_packed(coremill: Command, tmp_path: Path) -> None:
+def test_extracted_package_matches_executorch_unpacking(coremill: Command, tmp_path: Path) -> None:
     file = ROOT / "crates/cli/tests/files/total.pte"
     coremill("extract", file, "-o", tmp_path / "ours")
     (tmp_path / "theirs").mkdir()

@@ -87,7 +87,7 @@ def made(source: object, path: Path, archive: Path) -> dict[str, bytes] | str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_programs_in_memory_give_the_bytes_of_archives(name: str, tmp_path: Path) -> None:
+def test_in_memory_program_converts_like_archive(name: str, tmp_path: Path) -> None:
     archive = tmp_path / "model.pt2"
     forms = [exported(name)]
     if name in ("mutating", "cond", "batch_dynamic"):
@@ -99,7 +99,7 @@ def test_programs_in_memory_give_the_bytes_of_archives(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "mutating", "batch_dynamic", "tied"])
-def test_edge_programs_in_memory_give_the_bytes_of_archives(name: str, tmp_path: Path) -> None:
+def test_in_memory_edge_program_converts_like_archive(name: str, tmp_path: Path) -> None:
     edge = exir.to_edge(exported(name)).exported_program()
     archive = tmp_path / "edge.pt2"
     torch.export.save(edge, archive)
@@ -108,7 +108,7 @@ def test_edge_programs_in_memory_give_the_bytes_of_archives(name: str, tmp_path:
     assert in_memory == made(archive, tmp_path / "archive.mlpackage", archive)
 
 
-def test_lowered_programs_in_memory_are_those_of_archives(tmp_path: Path) -> None:
+def test_in_memory_program_lowers_like_archive(tmp_path: Path) -> None:
     forms = digits()
     torch.export.save(forms, tmp_path / "model.pt2")
     coremill.lower(forms).save(tmp_path / "memory.pte")
@@ -116,7 +116,7 @@ def test_lowered_programs_in_memory_are_those_of_archives(tmp_path: Path) -> Non
     assert files(tmp_path / "memory.pte") == files(tmp_path / "archive.pte")
 
 
-def test_subclass_tensors_come_as_their_parts(tmp_path: Path) -> None:
+def test_converts_torchao_subclass_tensors_in_memory(tmp_path: Path) -> None:
     from torchao.quantization import IntxWeightOnlyConfig, PerAxis, quantize_
 
     torch.manual_seed(5)
@@ -132,7 +132,7 @@ def test_subclass_tensors_come_as_their_parts(tmp_path: Path) -> None:
     assert within(next(iter(found.values())), module(x), **TOLERANCE)
 
 
-def test_predictions_are_those_of_torch() -> None:
+def test_predict_matches_torch_for_tensors_and_arrays() -> None:
     form = digits()
     model = coremill.convert(form, precision="fp32")
     x = torch.rand(1, 1, 8, 8) - 0.3
@@ -151,7 +151,7 @@ def test_predictions_are_those_of_torch() -> None:
     assert again[0, 0] != 7.0
 
 
-def test_saved_models_are_loaded_and_checked(tmp_path: Path) -> None:
+def test_saves_loads_checks_and_compares_models(tmp_path: Path) -> None:
     model = coremill.convert(digits(), author="somebody", metadata={"key": "value"}, verify=True)
     for name in ("Model.mlpackage", "Model.mlmodelc"):
         model.save(tmp_path / name)
@@ -171,7 +171,7 @@ def test_saved_models_are_loaded_and_checked(tmp_path: Path) -> None:
     assert not off.ok
 
 
-def test_states_persist_and_are_read_and_set(tmp_path: Path) -> None:
+def test_state_persists_across_calls_and_can_be_set(tmp_path: Path) -> None:
     form = program(Counter(), torch.ones(2, 3))
     model = coremill.convert(form, precision="fp32")
     x = np.arange(6, dtype=np.float32).reshape(2, 3) / 8
@@ -198,7 +198,7 @@ def test_states_persist_and_are_read_and_set(tmp_path: Path) -> None:
     assert within(method(x), x * 2, relative=1e-2, absolute=1e-2)
 
 
-def test_states_become_inputs_and_outputs() -> None:
+def test_edit_exposes_states_as_inputs_and_outputs() -> None:
     model = coremill.convert(program(Counter(), torch.ones(2, 3)), precision="fp32")
     edited = coremill.edit(model, expose_states=["total"])
     assert not edited.states
@@ -214,7 +214,7 @@ def test_states_become_inputs_and_outputs() -> None:
         coremill.edit(model, expose_states=["x"])
 
 
-def test_states_are_assigned_to() -> None:
+def test_states_mapping_supports_assignment() -> None:
     model = coremill.convert(program(Counter(), torch.ones(2, 3)), precision="fp32")
     x = np.ones((2, 3), np.float32)
     for owner in (model, model.session()):
@@ -230,7 +230,7 @@ def test_states_are_assigned_to() -> None:
     assert within(method(x), x * 8, relative=1e-2, absolute=1e-2)
 
 
-def test_values_inside_of_a_program_are_returned() -> None:
+def test_predict_returns_intermediate_values() -> None:
     """Compared with torch's submodules."""
     form, x = digits(), torch.rand(1, 1, 8, 8) - 0.3
     module = form.module()
@@ -252,7 +252,7 @@ def test_values_inside_of_a_program_are_returned() -> None:
         assert list(model.predict(x, outputs="scores")) == ["scores"]
 
 
-def test_the_only_input_needs_no_name() -> None:
+def test_single_input_can_be_passed_positionally() -> None:
     form, x = digits(), torch.rand(1, 1, 8, 8)
     model = coremill.convert(form)
     (named,), (given,) = model.predict(x=x).values(), model.predict(x).values()
@@ -263,7 +263,7 @@ def test_the_only_input_needs_no_name() -> None:
     assert "by name" in (caught.value.hint or "")
 
 
-def test_inputs_have_the_names_of_the_command(tmp_path: Path) -> None:
+def test_input_names_match_between_python_and_command(tmp_path: Path) -> None:
     """Packages, compiled models and programs, complete or partitioned, use the same names."""
     form = program(Two(), torch.ones(3), torch.ones(3))
     model = coremill.convert(form)
@@ -308,7 +308,7 @@ class Leaves(nn.Module):
         return torch.log(y * y + 1)
 
 
-def test_the_precision_is_chosen(tmp_path: Path) -> None:
+def test_auto_precision_avoids_fp16_overflow(tmp_path: Path) -> None:
     torch.manual_seed(3)
     form, xs = program(Leaves(), torch.rand(2, 8)), [torch.rand(2, 8) for _ in range(3)]
     plain = coremill.convert(form)
@@ -345,7 +345,7 @@ class Doubled:
         return lambda *inputs: 2 * self.program.module()(*inputs)
 
 
-def test_models_are_verified_against_torch() -> None:
+def test_verify_compares_models_with_torch() -> None:
     torch.manual_seed(0)
     form = program(nn.Sequential(nn.Linear(8, 4), nn.Tanh()), torch.rand(2, 8))
     example = _verify.torch_example(form)
@@ -386,7 +386,7 @@ class Noise(nn.Module):
         return x + torch.rand(2, 4)
 
 
-def test_programs_become_functions_of_one_model(tmp_path: Path) -> None:
+def test_converts_programs_to_multifunction_model(tmp_path: Path) -> None:
     module = nn.Linear(4, 4)
     one, many = (program(module, torch.rand(rows, 4)) for rows in (1, 5))
     model = coremill.convert({"decode": one, "prefill": many}, verify=True)
@@ -399,7 +399,7 @@ def test_programs_become_functions_of_one_model(tmp_path: Path) -> None:
             assert within(found, module(x).detach(), relative=1e-2, absolute=1e-2)
 
 
-def test_metadata_is_read_and_written(tmp_path: Path) -> None:
+def test_round_trips_metadata(tmp_path: Path) -> None:
     import coremltools as ct
 
     model = coremill.convert(digits(), author="Ada", metadata={"first": "1"})
@@ -420,7 +420,7 @@ def test_metadata_is_read_and_written(tmp_path: Path) -> None:
     assert loaded.metadata == {"only": "this"}
 
 
-def test_the_help_describes_every_option() -> None:
+def test_docstrings_describe_every_option() -> None:
     import inspect
 
     for function in (coremill.convert, coremill.lower, coremill.quantize):
@@ -448,7 +448,7 @@ def test_reports_print_as_text() -> None:
         assert not str(printed).startswith("{")
 
 
-def test_models_are_checked_for_one_chip() -> None:
+def test_check_diagnostics_depend_on_device() -> None:
     class Sine(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.sin(x) @ torch.ones(64, 64)
@@ -477,7 +477,7 @@ def test_models_are_checked_for_one_chip() -> None:
         coremill.check(model, device=4)
 
 
-def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
+def test_lowers_runs_and_extracts_programs(tmp_path: Path) -> None:
     form = digits()
     lowered = coremill.lower({"forward": form, "second": form}, constant_methods={"vocabulary": 32000}, target="ios18")
     assert sorted(lowered.methods) == ["forward", "second", "vocabulary"]
@@ -493,7 +493,7 @@ def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
     assert "forward" in repr(divided) and "<table>" in divided._repr_html_()
 
 
-def test_weights_are_compressed(tmp_path: Path) -> None:
+def test_compress_shrinks_weights_and_keeps_accuracy(tmp_path: Path) -> None:
     torch.manual_seed(7)
     module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
     x = torch.rand(3, 64) - 0.5
@@ -514,7 +514,7 @@ def test_weights_are_compressed(tmp_path: Path) -> None:
         coremill.compress(model)
 
 
-def test_weights_fit_a_budget() -> None:
+def test_compress_meets_target_size_and_snr() -> None:
     torch.manual_seed(7)
     module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
     x = torch.rand(3, 64) - 0.5
@@ -536,7 +536,7 @@ def test_weights_fit_a_budget() -> None:
             coremill.compress(model, target_size=size)
 
 
-def test_programs_are_quantized() -> None:
+def test_quantizes_programs_with_calibration_samples() -> None:
     torch.manual_seed(8)
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)).eval()
     form = program(module, torch.rand(1, 3, 8, 8))
@@ -586,7 +586,7 @@ def test_programs_are_quantized() -> None:
     assert error.source is not None and error.source[0] == __file__
 
 
-def test_pictures_are_samples(tmp_path: Path) -> None:
+def test_quantize_accepts_images_as_samples(tmp_path: Path) -> None:
     from PIL import Image
 
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
@@ -607,7 +607,7 @@ def test_pictures_are_samples(tmp_path: Path) -> None:
         coremill.quantize(form, "int8-static", [{"photo": pictures[0]}])
 
 
-def test_weights_are_quantized_while_a_program_is_converted(tmp_path: Path) -> None:
+def test_convert_quantizes_weights(tmp_path: Path) -> None:
     form = program(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)), torch.rand(3, 64))
     options = {"dtype": "int8", "mode": "linear_symmetric"}
     plain, quantized = coremill.convert(form), coremill.convert(form, quantization=options)
@@ -624,7 +624,7 @@ def test_weights_are_quantized_while_a_program_is_converted(tmp_path: Path) -> N
             coremill.convert(form, quantization=wrong)
 
 
-def test_models_are_compared_value_by_value() -> None:
+def test_compare_per_op_reports_drift() -> None:
     form = digits()
     exact, model = coremill.convert(form, precision="fp32"), coremill.convert(form)
     x = np.random.default_rng(1).random((1, 1, 8, 8), np.float32)
@@ -645,7 +645,7 @@ def test_models_are_compared_value_by_value() -> None:
         coremill.compare(exact, model, precision=("fast",) * 3)
 
 
-def test_programs_are_compared_with_their_models(tmp_path: Path) -> None:
+def test_compares_programs_with_converted_models(tmp_path: Path) -> None:
     form = digits()
     model, archive = coremill.convert(form), tmp_path / "digits.pt2"
     torch.export.save(form, archive)
@@ -657,7 +657,7 @@ def test_programs_are_compared_with_their_models(tmp_path: Path) -> None:
     assert not coremill.compare(lambda x: -form.module()(x), model, {"x": x}).ok
 
 
-def test_pictures_are_inputs(tmp_path: Path) -> None:
+def test_predict_accepts_pil_images(tmp_path: Path) -> None:
     import coremltools as ct
     from PIL import Image
 
@@ -686,7 +686,7 @@ def test_pictures_are_inputs(tmp_path: Path) -> None:
         coremill.convert(digits()).predict(x=grey)
 
 
-def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
+def test_errors_report_operator_source_and_hint(tmp_path: Path) -> None:
     with pytest.raises(coremill.ConversionError) as caught:
         coremill.convert(program(Refused(), torch.rand(3, 3)))
     error = caught.value
@@ -706,7 +706,7 @@ def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
     assert isinstance(caught.value, ValueError) and caught.value.hint
 
 
-def test_hints_of_the_engine_reach_callers(tmp_path: Path) -> None:
+def test_run_error_includes_engine_hint(tmp_path: Path) -> None:
     """The engine's hint is part of the error, in Python and in the command."""
     path = tmp_path / "gather.mil"
     path.write_text(
@@ -776,13 +776,13 @@ def test_hints_of_the_engine_reach_callers(tmp_path: Path) -> None:
         (lambda _: coremill.load(__file__), ""),
     ],
 )
-def test_wrong_input_is_refused_by_name(call: object, message: str) -> None:
+def test_invalid_arguments_raise_descriptive_errors(call: object, message: str) -> None:
     with pytest.raises(coremill.Error, match=re.escape(message)) as caught:
         call(digits())
     assert not isinstance(caught.value, coremill.InternalError)
 
 
-def test_altered_graphs_end_in_exceptions() -> None:
+def test_corrupted_graphs_raise_without_panic() -> None:
     """Arbitrary changes of a graph cause exceptions, but no panic."""
     values = [None, 10**40, -1, "text", object(), float("nan"), [1, "a"], {"a": 1}, torch.float32, b"bytes", (1, (2,))]
     for at, value in enumerate(values * 3):
@@ -803,7 +803,7 @@ def test_altered_graphs_end_in_exceptions() -> None:
             assert not type(error).__name__.startswith("Panic")
 
 
-def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arbitrary_arguments_raise_without_panic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every function and method with unexpected arguments: no Rust panic reaches Python."""
 
     class Lying:
@@ -869,7 +869,7 @@ def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pyte
     assert np.isfinite(found).all()
 
 
-def test_arrays_may_change_while_they_are_read() -> None:
+def test_survives_concurrent_writes_to_inputs_and_weights() -> None:
     """Another thread changes inputs, weights and the graph, and releases results."""
     form, apart = digits(), digits()
     model = coremill.convert(apart)
@@ -896,7 +896,7 @@ def test_arrays_may_change_while_they_are_read() -> None:
         writer.join()
 
 
-def test_weights_that_change_are_noticed(tmp_path: Path) -> None:
+def test_save_rejects_weights_modified_after_convert(tmp_path: Path) -> None:
     module = Digits().eval()
     form = torch.export.export(module, (torch.rand(1, 1, 8, 8),))
     model = coremill.convert(form)
@@ -992,7 +992,7 @@ for what in (lambda: session.predict(x=torch.rand(64, 64)), lambda: coremill.con
 
 
 @pytest.mark.alone
-def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
+def test_ctrl_c_interrupts_predict_convert_and_save(tmp_path: Path) -> None:
     script = [sys.executable, "-c", SLOW, str(tmp_path / "Model.mlpackage")]
     told = subprocess.run(script, capture_output=True, text=True, timeout=300, check=True)
     times = [float(line) for line in told.stdout.split()]
@@ -1002,7 +1002,7 @@ def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-def test_numerics_of_the_neural_engine_take_at_most_twenty_times_as_long() -> None:
+def test_ane_numerics_are_less_than_twenty_times_slower() -> None:
     from torchvision.models import mobilenet_v2
 
     image = torch.rand(1, 3, 224, 224)
@@ -1024,7 +1024,7 @@ def test_numerics_of_the_neural_engine_take_at_most_twenty_times_as_long() -> No
 
 
 @pytest.mark.alone
-def test_the_import_is_light() -> None:
+def test_import_is_fast_and_loads_no_dependencies() -> None:
     script = "import sys, time\nstart = time.perf_counter()\nimport coremill\nprint(time.perf_counter() - start)\n"
     script += "print([name for name in ('torch', 'executorch', 'coremltools', 'numpy', 'json') if name in sys.modules])"
     runs = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(5)]
@@ -1033,7 +1033,7 @@ def test_the_import_is_light() -> None:
     assert min(float(output[0]) for output in outputs) < 0.05
 
 
-def test_progress_is_shown_at_terminals_and_in_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shows_progress_in_terminals_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
     from coremill import _progress
 
     class Screen:
@@ -1074,14 +1074,14 @@ def test_progress_is_shown_at_terminals_and_in_notebooks(monkeypatch: pytest.Mon
     assert told == ["running (1 s)", "running (2 s)", ""]
 
 
-def test_an_interrupt_needs_no_handler_of_ours() -> None:
+def test_import_keeps_sigint_handler() -> None:
     """Importing the package does not change signal handlers."""
     script = "import signal; before = signal.getsignal(signal.SIGINT); import coremill; print(signal.getsignal(signal.SIGINT) == before)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout == "True\n"
 
 
-def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
+def test_type_stubs_match_native_module(tmp_path: Path) -> None:
     stubtest = [sys.executable, "-m", "mypy.stubtest", "coremill._native"]
     package = str(Path(coremill.__file__).parent.parent.absolute())
     environment = os.environ | {"MYPYPATH": package, "PYTHONPATH": package}
@@ -1090,7 +1090,7 @@ def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", ["README.md", "python/README.md"])
-def test_the_snippets_of_the_readmes_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_snippets_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Network(torch.nn.Module):
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             return image.mean((2, 3))
@@ -1103,7 +1103,7 @@ def test_the_snippets_of_the_readmes_run(document: str, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("document", ["python.md", "coremltools.md"])
-def test_the_snippets_of_the_documents_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documentation_snippets_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snippets = re.findall(r"^```python\n(.*?)^```", (DOCUMENTS / document).read_text(), re.DOTALL | re.MULTILINE)
     assert len(snippets) >= 4
     monkeypatch.chdir(tmp_path)
@@ -1114,7 +1114,7 @@ def test_the_snippets_of_the_documents_run(document: str, tmp_path: Path, monkey
     assert (tmp_path / saved / "Manifest.json").is_file()
 
 
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs every cell, and checks the displayed results."""
     cells = json.loads((ROOT / "examples" / "convert.ipynb").read_text())["cells"]
     monkeypatch.chdir(tmp_path)

@@ -98,7 +98,7 @@ def weights(model: ct.models.MLModel) -> list[tuple[str, tuple[int, ...], dict[s
 
 
 @pytest.mark.parametrize(("name", "target", "precision", "config", "count"), CASES)
-def test_quantized(
+def test_lower_quantizes_weights_like_coremltools(
     name: str,
     target: ct.target,
     precision: str,
@@ -139,7 +139,7 @@ def test_quantized(
         coremill("compare", archive, path, "--positional", "--fail-below", 15)
 
 
-def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
+def test_rejects_invalid_quantizer_configs(coremill_fails: Command, tmp_path: Path) -> None:
     """Configurations that the target does not support, and invalid ones."""
     kind, example = MODELS["dense"]
     torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
@@ -155,7 +155,7 @@ def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "m.pte").exists()
 
 
-def test_the_target_follows(coremill: Command, tmp_path: Path) -> None:
+def test_chooses_oldest_target_for_integer_dtype(coremill: Command, tmp_path: Path) -> None:
     """Without a target, the oldest release that supports the integer type is chosen."""
     kind, example = MODELS["dense"]
     torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")

@@ -96,7 +96,7 @@ RECIPES = [
 
 
 @pytest.mark.parametrize(("recipe", "options", "opset", "stored"), RECIPES)
-def test_recipe(
+def test_recipes_preserve_accuracy(
     recipe: str, options: list[str], opset: str, stored: str | None, trained: tuple, coremill: Command, tmp_path: Path
 ) -> None:
     """Accuracy decreases by at most half a percentage point with 8 bits, and by at most one with fewer."""
@@ -126,7 +126,7 @@ def test_recipe(
 
 
 @pytest.mark.parametrize(("recipe", "options"), [("int8-static", []), ("int4-per-group", ["--effort", "1"])])
-def test_programs(
+def test_quantized_program_matches_package(
     recipe: str, options: list[str], trained: tuple, coremill: Command, tmp_path: Path
 ) -> None:
     """An ExecuTorch program contains the same model as a package, and computes the same."""
@@ -156,7 +156,7 @@ keep = true
 """
 
 
-def test_four_bits_are_no_worse_than_the_peer(trained: tuple, coremill: Command, tmp_path: Path) -> None:
+def test_int4_error_is_below_half_of_coremltools(trained: tuple, coremill: Command, tmp_path: Path) -> None:
     """The same two layers, a convolution and a linear one, with the same groups; coremltools also uses zero points."""
     network, x, _, folder = trained
     package, peer, rules = tmp_path / "model.mlpackage", tmp_path / "peer.mlpackage", tmp_path / "rules.toml"
@@ -181,7 +181,7 @@ def test_four_bits_are_no_worse_than_the_peer(trained: tuple, coremill: Command,
 
 
 @pytest.mark.parametrize("recipe", ["int8-static", "int4-per-channel"])
-def test_more_effort_is_never_worse(recipe: str, coremill: Command, tmp_path: Path) -> None:
+def test_higher_effort_never_lowers_snr(recipe: str, coremill: Command, tmp_path: Path) -> None:
     """Measured on the samples, by the report and by the outputs of the packages; bias correction hurts here in 8
     bits."""
     torch.manual_seed(0)
@@ -214,7 +214,7 @@ def test_more_effort_is_never_worse(recipe: str, coremill: Command, tmp_path: Pa
     assert taken == ([0, 0, 2] if recipe == "int8-static" else [0, 1, 2])
 
 
-def test_partitions_are_quantized(coremill: Command, tmp_path: Path) -> None:
+def test_quantizes_partitions_around_undelegated_calls(coremill: Command, tmp_path: Path) -> None:
     """Partitions between calls outside delegates are quantized, too: samples run through the complete program."""
     torch.manual_seed(3)
 
@@ -257,7 +257,7 @@ keep = true
 """
 
 
-def test_rules_decide_by_module_operation_and_size(
+def test_rules_select_layers_by_module_op_and_size(
     coremill: Command, coremill_fails: Command, tmp_path: Path
 ) -> None:
     """The first rule that selects a layer applies; the recipe applies to the others."""
@@ -298,7 +298,7 @@ def test_rules_decide_by_module_operation_and_size(
     assert "cannot read" in coremill_fails(*common[:-1], tmp_path / "none.toml")
 
 
-def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Command, tmp_path: Path) -> None:
+def test_worst_layer_matches_ablation(trained: tuple, coremill: Command, tmp_path: Path) -> None:
     """Rules quantize each layer alone, and the packages' outputs are compared."""
     network, _, _, folder = trained
     package = tmp_path / "model.mlpackage"
@@ -321,7 +321,7 @@ def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Com
         assert abs(10 * math.log10(noise[one["name"]]) - one["model_db"]) < 3
 
 
-def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
+def test_image_samples_match_array_samples(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
     """Calibration with a folder of images equals calibration with the arrays that torch creates from them."""
     torch.manual_seed(1)
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 10)).eval()
@@ -348,7 +348,7 @@ def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_pa
     assert "no deviation of 0" in told
 
 
-def test_errors_come_first(trained: tuple, coremill_fails: Command, tmp_path: Path) -> None:
+def test_rejects_invalid_inputs_before_quantizing(trained: tuple, coremill_fails: Command, tmp_path: Path) -> None:
     """Errors are reported before any computation."""
     _, _, _, folder = trained
     archive, package = folder / "digits.pt2", tmp_path / "model.mlpackage"

@@ -266,7 +266,7 @@ def weight_types(told: dict) -> set[str]:
 
 
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
-def test_scheme(case: Case, coremill: Command, tmp_path: Path) -> None:
+def test_torchao_weights_stay_compressed_and_accurate(case: Case, coremill: Command, tmp_path: Path) -> None:
     """The weights stay compressed, the package targets the oldest release with the form, and the numbers agree."""
     module, x = made(case)
     archive = tmp_path / "model.pt2"
@@ -295,7 +295,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("form", "name"), FORMS)
-def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
+def test_plain_and_edge_exports_keep_quantized_weights(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
     """Weights that are plain tensors, and programs in ExecuTorch's dialects, yield the same package."""
     (case,) = [one for one in CASES if one.name == name]
     module, x = made(case)
@@ -360,7 +360,7 @@ class Picture(nn.Module):
 
 @pytest.mark.parametrize("per_channel", [True, False], ids=["channels", "tensor"])
 @pytest.mark.parametrize("edge", [False, True], ids=["aten", "edge"])
-def test_static(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path) -> None:
+def test_static_quantization_keeps_int8_activations(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path) -> None:
     """Activations stay in 8 bits: each layer is between `dequantize` and `quantize`."""
     torch.manual_seed(3)
     x = torch.randn(2, 3, 16, 16)
@@ -402,7 +402,7 @@ class Tokens(nn.Module):
 
 
 @pytest.mark.parametrize("scheme", ["pt2e", "", "_asymmetric"])
-def test_dynamic(scheme: str, coremill: Command, tmp_path: Path) -> None:
+def test_dynamic_activation_quantization_matches_torch(scheme: str, coremill: Command, tmp_path: Path) -> None:
     """Activations with ranges that are chosen at run time, by PT2E and by per-token operators."""
     torch.manual_seed(5)
     x = torch.randn(4, 64) * torch.tensor([0.1, 1.0, 3.0, 30.0])[:, None] + 0.4
@@ -417,7 +417,7 @@ def test_dynamic(scheme: str, coremill: Command, tmp_path: Path) -> None:
     assert decibels(ran(package, x), module(x)) > STATIC_DB
 
 
-def test_floats_of_8_bits_are_refused(coremill_fails: Command, tmp_path: Path) -> None:
+def test_rejects_fp8_weights(coremill_fails: Command, tmp_path: Path) -> None:
     """Core ML does not support 8-bit floats; the message lists the supported types."""
 
     class Narrow(nn.Module):
@@ -434,7 +434,7 @@ def test_floats_of_8_bits_are_refused(coremill_fails: Command, tmp_path: Path) -
     assert "quantize to integers" in told
 
 
-def test_a_target_without_the_form_is_refused(coremill_fails: Command, coremill_told: Command, tmp_path: Path) -> None:
+def test_rejects_targets_without_quantization_support(coremill_fails: Command, coremill_told: Command, tmp_path: Path) -> None:
     """Quantization is never dropped: a release that lacks the form is refused, with the release that has it."""
     for name, target, needed in (
         ("layers-int4-group-symmetric", "ios17", "iOS18"),

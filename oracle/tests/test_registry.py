@@ -150,24 +150,24 @@ def differences(table: dict[str, Any]) -> dict[Place, str]:
     return found
 
 
-def test_the_registry_has_as_many_operations_and_rows_as_were_counted() -> None:
+def test_coremltools_registry_has_expected_size() -> None:
     assert len(SSAOpRegistry.core_ops) == 168
     assert sum(len(list(registry.definitions(name))) for name in SSAOpRegistry.core_ops) == 227
 
 
-def test_the_table_has_them_all_and_write_state(table: dict[str, Any]) -> None:
+def test_table_size_matches_registry_plus_write_state(table: dict[str, Any]) -> None:
     assert len(table) == 168 + 1
     assert sum(len(operation["rows"]) for operation in table.values()) == 227 + 1
 
 
-def test_every_row_is_coremltools_own_but_for_what_is_explained(table: dict[str, Any]) -> None:
+def test_rows_match_coremltools_except_known_differences(table: dict[str, Any]) -> None:
     found = differences(table)
     unexplained = {place: what for place, what in found.items() if place not in DIFFERENCES}
     assert unexplained == {}
     assert DIFFERENCES.keys() == found.keys(), "a difference is explained that is none any more"
 
 
-def test_write_state_takes_what_coremltools_writes_it_for(table: dict[str, Any]) -> None:
+def test_write_state_matches_coreml_update_state(table: dict[str, Any]) -> None:
     update = SSAOpRegistry.dialect_ops["coreml_update_state"]
     (row,) = table["write_state"]["rows"]
     assert row["opset"] == "ios18"
@@ -193,7 +193,7 @@ def test_write_state_takes_what_coremltools_writes_it_for(table: dict[str, Any])
         ("lstm", "ios15", "bias", "required", True),
     ],
 )
-def test_a_wrong_row_is_found(
+def test_detects_wrong_table_row(
     table: dict[str, Any], operation: str, opset: str, parameter: str, field: str, wrong: Any
 ) -> None:
     """The comparison notices wrong rows, including floats that are not exact in binary32."""
@@ -205,5 +205,5 @@ def test_a_wrong_row_is_found(
     assert set(found) == {(operation, opset, parameter)}
 
 
-def test_the_committed_files_are_what_the_generator_makes() -> None:
+def test_committed_op_files_match_generator() -> None:
     xtask("--check")

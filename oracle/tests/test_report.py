@@ -194,7 +194,7 @@ KINDS = ["mobilenet", "vit", "llama", "layers", "many", "overflow", "parts", "sh
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_opens(name: str, opened, pages: dict[str, Path]) -> None:
+def test_page_opens_quickly_and_draws_graph(name: str, opened, pages: dict[str, Path]) -> None:
     """A page is one small file that paints within a second and draws its graph."""
     assert pages[name].stat().st_size < 1_500_000
     page = opened(name)
@@ -206,7 +206,7 @@ def test_opens(name: str, opened, pages: dict[str, Path]) -> None:
 
 
 @pytest.mark.alone
-def test_graph_of_a_thousand_operations_moves_smoothly(browser: Browser, opened) -> None:
+def test_graph_with_1000_operations_pans_smoothly(browser: Browser, opened) -> None:
     """Counts the frames in the browser's own trace."""
     page = opened("many")
     assert page.evaluate("graphView.fn.ops.length") > 1000
@@ -227,7 +227,7 @@ def test_graph_of_a_thousand_operations_moves_smoothly(browser: Browser, opened)
     assert frames >= LEAST_FRAMES, f"{frames:.1f} frames a second"
 
 
-def test_search_finds_an_operation_and_a_click_shows_its_weights(opened) -> None:
+def test_search_and_click_show_operation_details(opened) -> None:
     page = opened("layers")
     page.keyboard.press("/")
     page.keyboard.type("3_gate")
@@ -241,7 +241,7 @@ def test_search_finds_an_operation_and_a_click_shows_its_weights(opened) -> None
     assert details.locator("svg .column").count() > 10
 
 
-def test_overflow_stands_at_the_top(opened) -> None:
+def test_overflow_finding_is_listed_first(opened) -> None:
     """The operation is visible without scrolling."""
     page = opened("overflow")
     first = page.locator("#findings .finding").first
@@ -267,7 +267,7 @@ def test_findings_show_code_module_and_line(opened) -> None:
     assert "`" not in page.locator("#findings").inner_text()
 
 
-def test_address_opens_a_section(browser: Browser, pages: dict[str, Path]) -> None:
+def test_url_fragment_scrolls_to_section(browser: Browser, pages: dict[str, Path]) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.goto(f"{pages['layers'].as_uri()}#graph")
@@ -290,7 +290,7 @@ def test_pages_fit_their_window(name: str, width: int, browser: Browser, pages: 
     context.close()
 
 
-def test_sections_show_what_was_asked_for(opened) -> None:
+def test_time_changes_drift_and_program_sections_render(opened) -> None:
     assert opened("timed").locator("#time svg rect").count() > 50
     pair = opened("pair")
     assert pair.locator("#changes tbody tr").count() > 10
@@ -298,7 +298,7 @@ def test_sections_show_what_was_asked_for(opened) -> None:
     assert opened("shared").locator("#program h3").count() == 2
 
 
-def test_partitions_are_coloured_and_say_what_crosses(opened) -> None:
+def test_partitions_show_color_and_transferred_bytes(opened) -> None:
     """Each `tanh` stays outside: its input is the result of one delegate and its output is used by the next."""
     page = opened("parts")
     assert "tanh" in page.locator("#findings").text_content()
@@ -320,7 +320,7 @@ def test_partitions_are_coloured_and_say_what_crosses(opened) -> None:
     assert "aten::tanh.out" in page.locator(".details").inner_text()
 
 
-def test_recorded_plan_replaces_the_estimate(
+def test_recorded_compute_plan_replaces_estimate(
     opened, pages: dict[str, Path], coremill_fails: Command, tmp_path: Path
 ) -> None:
     page = opened("planned")
@@ -349,7 +349,7 @@ def test_recorded_plan_replaces_the_estimate(
     assert "ExecuTorch program" in refused(folder / "parts.pte", folder / "plan.json")
 
 
-def test_pictures_are_shown(browser: Browser, coremill: Command, tmp_path: Path) -> None:
+def test_renders_image_inputs_and_outputs(browser: Browser, coremill: Command, tmp_path: Path) -> None:
     """Red increases downwards and green to the right; the output is the inverse."""
     rows, columns = 24, 32
     red, green = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
@@ -371,7 +371,7 @@ def test_pictures_are_shown(browser: Browser, coremill: Command, tmp_path: Path)
     shown.close()
 
 
-def test_hostile_names_are_text(browser: Browser, coremill: Command, tmp_path: Path) -> None:
+def test_escapes_hostile_names(browser: Browser, coremill: Command, tmp_path: Path) -> None:
     """The same holds for descriptions, module paths and names of values."""
     model = torch.nn.Sequential()
     model.add_module(HOSTILE.replace(".", " "), torch.nn.Linear(4, 4))
@@ -399,7 +399,7 @@ def test_hostile_names_are_text(browser: Browser, coremill: Command, tmp_path: P
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["mobilenet", "pair", "timed", "parts", "planned"])
-def test_accessible(name: str, scheme: str, opened) -> None:
+def test_pages_pass_accessibility_audit(name: str, scheme: str, opened) -> None:
     page = opened(name)
     page.emulate_media(color_scheme=scheme)
     found = Axe().run(page).response["violations"]
@@ -408,7 +408,7 @@ def test_accessible(name: str, scheme: str, opened) -> None:
 
 
 @pytest.mark.alone
-def test_writing_takes_little(coremill: Command, tmp_path: Path, pages: dict[str, Path]) -> None:
+def test_html_output_adds_little_run_time(coremill: Command, tmp_path: Path, pages: dict[str, Path]) -> None:
     """Writing a page takes less time than the command whose findings it shows."""
     program = pages["layers"].parent / "layers.mlpackage"
     line = ["run", program, "--random", "1", "--repeat", "20", "--profile"]

@@ -79,7 +79,7 @@ def signature(schema: "torch._C.FunctionSchema") -> str:
     return f"{before}>{after}" if written else before
 
 
-def test_there_is_a_kernel_for_each_operator(runtime: Runtime) -> None:
+def test_operators_match_executorch_registry(runtime: Runtime) -> None:
     from executorch.runtime import Runtime as Peer
 
     import oracle.corpora.kernel_programs  # noqa: F401  registers the operators of orders of dimensions
@@ -108,7 +108,7 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_kernels(family: str, runtime: Runtime, tmp_path: Path) -> None:
+def test_kernels_match_torch_and_executorch(family: str, runtime: Runtime, tmp_path: Path) -> None:
     from oracle.corpora.kernel_cases import cases
     from oracle.corpora.kernel_programs import build, write
 
@@ -194,7 +194,7 @@ NUMBERS: list[tuple[str, list[Any], Any]] = [
 ]
 
 
-def test_numbers(runtime: Runtime, tmp_path: Path) -> None:
+def test_scalar_kernels_return_expected_values(runtime: Runtime, tmp_path: Path) -> None:
     from executorch.exir import schema
 
     from oracle.corpora.kernel_programs import Builder, write
@@ -236,7 +236,7 @@ def test_numbers(runtime: Runtime, tmp_path: Path) -> None:
         assert theirs[name] == [right], f"{name}: ExecuTorch says {theirs[name]}"
 
 
-def test_kernels_that_write_to_their_arguments(runtime: Runtime, tmp_path: Path) -> None:
+def test_in_place_kernels_match_torch(runtime: Runtime, tmp_path: Path) -> None:
     from executorch.exir import schema
 
     from oracle.corpora.kernel_programs import Builder, write
@@ -303,7 +303,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name: str, runtime: Runtime, tmp_path: Path) -> None:
+def test_programs_match_torch_and_executorch(name: str, runtime: Runtime, tmp_path: Path) -> None:
     from executorch.runtime import Runtime as Peer
 
     from oracle.corpora.runtime_programs import programs
@@ -326,7 +326,7 @@ def test_programs(name: str, runtime: Runtime, tmp_path: Path) -> None:
             assert close(one, other), f"ours {one}\ntorch {right}\nExecuTorch {other}"
 
 
-def test_state_belongs_to_a_loaded_method(runtime: Runtime, tmp_path: Path) -> None:
+def test_reloaded_method_starts_from_initial_state(runtime: Runtime, tmp_path: Path) -> None:
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
     from oracle.corpora.runtime_programs import Counter, EdgeCompileConfig, ExecutorchBackendConfig, to_edge

@@ -16,7 +16,7 @@ def lint(*paths: object) -> str:
     return done.stdout if done.returncode else ""
 
 
-def test_sources_are_clean() -> None:
+def test_python_sources_pass_linter() -> None:
     assert lint(ROOT / "oracle") == ""
 
 
@@ -32,20 +32,20 @@ def test_words_are_spelled_correctly() -> None:
     assert misspelled() == ""
 
 
-def test_a_misspelled_word_is_found(tmp_path: Path) -> None:
+def test_spelling_check_detects_typo(tmp_path: Path) -> None:
     planted = tmp_path / "planted.md"
     planted.write_text("Reci" "eves the weights.\n")
     assert "Receives" in misspelled(planted)
 
 
-def test_faults_are_found(tmp_path: Path) -> None:
+def test_linter_detects_planted_errors(tmp_path: Path) -> None:
     planted = tmp_path / "planted.py"
     planted.write_text("import os\n\n\ndef pairs(a, b):\n    return list(zip(a, b))\n")
     found = lint(planted)
     assert "F401" in found and "B905" in found
 
 
-def test_the_readme_names_every_module() -> None:
+def test_readme_lists_every_module() -> None:
     readme = (ROOT / "oracle/README.md").read_text()
     roles = ("bench", "checkers", "corpora", "dumps", "support")
     files = {path.name for role in roles for path in (ROOT / "oracle" / role).glob("*.py") if path.name != "__init__.py"}
@@ -53,11 +53,11 @@ def test_the_readme_names_every_module() -> None:
     assert sorted(name for name in files | folders if f"`{name}`" not in readme) == []
 
 
-def test_the_prose_is_plain() -> None:
+def test_prose_has_few_cryptic_lines() -> None:
     """No crate or page has more cryptic lines than `prose.BOUND`; `python -m oracle.dumps.prose PREFIX` prints them."""
     assert {place: share for place, share in prose.shares().items() if share > prose.BOUND} == {}
 
 
-def test_cryptic_prose_is_found() -> None:
+def test_prose_check_detects_cryptic_sentence() -> None:
     assert prose.PATTERN.search("What the caller is told about those that are refused.")
     assert prose.PATTERN.search("Returns the reason of a refusal.") is None

@@ -129,21 +129,21 @@ def test_lines_fit_the_terminal(network: str, columns: int, folder: Path) -> Non
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_names_are_whole_at_80_columns(network: str, folder: Path) -> None:
+def test_names_are_not_truncated_at_80_columns(network: str, folder: Path) -> None:
     """Other columns shrink so that names fit."""
     printed = lines(at_terminal(f"inspect {network}.mlpackage", folder, 80))
     assert not any("…_" in line or "_…" in line for line in printed), "\n".join(printed)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_pipes_get_neither_color_nor_cut_names(network: str, folder: Path) -> None:
+def test_piped_output_has_no_color_or_truncated_names(network: str, folder: Path) -> None:
     for command in COMMANDS:
         printed = piped(command.format(net=network), folder)
         assert "\x1b" not in printed, command
         assert not re.search(r"\w…\w", printed), command
 
 
-def test_color_is_for_terminals_that_want_it(folder: Path) -> None:
+def test_color_depends_on_terminal_and_option(folder: Path) -> None:
     line = "inspect transformer.mlpackage"
     assert "\x1b[" in at_terminal(line, folder, 80)
     assert "\x1b" not in at_terminal(f"{line} --color never", folder, 80)
@@ -151,6 +151,6 @@ def test_color_is_for_terminals_that_want_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_the_bundled_decoder_fits(columns: int) -> None:
+def test_inspect_of_bundled_decoder_fits_terminal(columns: int) -> None:
     printed = lines(at_terminal("inspect examples/decoder.mlpackage", ROOT, columns))
     assert max(map(len, printed)) <= columns

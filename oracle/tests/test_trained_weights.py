@@ -151,7 +151,7 @@ def attributes(op: Any) -> dict[str, numpy.ndarray]:
 
 @pytest.mark.parametrize("precision", [ct.precision.FLOAT32, ct.precision.FLOAT16])
 @pytest.mark.parametrize("name", CASES)
-def test_operations_are_those_of_coremltools(name: str, precision: Any, tmp_path: Path) -> None:
+def test_compression_metadata_converts_like_coremltools(name: str, precision: Any, tmp_path: Path) -> None:
     torch.manual_seed(3)
     target, make = CASES[name]
     weight, notes = make()
@@ -179,7 +179,7 @@ def test_operations_are_those_of_coremltools(name: str, precision: Any, tmp_path
 
 
 @pytest.mark.parametrize("name", ["int8 channels", "int4 blocks", "scaled table", "pruned integers"])
-def test_norms_leave_weights_compressed(name: str, tmp_path: Path) -> None:
+def test_weights_before_batch_norm_stay_compressed(name: str, tmp_path: Path) -> None:
     """The scale of a batch norm becomes part of the scale of integers; other weights stay as they are."""
     torch.manual_seed(4)
     weight, notes = CASES[name][1]()
@@ -193,7 +193,7 @@ def test_norms_leave_weights_compressed(name: str, tmp_path: Path) -> None:
     numpy.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4 * numpy.abs(wanted).max())
 
 
-def test_notes_of_other_weights_change_nothing() -> None:
+def test_ignores_stale_compression_metadata() -> None:
     """A weight that was trained further after its tables were noted stays as it is."""
     torch.manual_seed(5)
     weight, notes = table(1, 4, scaled=False, sparse=False)
@@ -204,7 +204,7 @@ def test_notes_of_other_weights_change_nothing() -> None:
     numpy.testing.assert_allclose(y, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_targets_of_noted_compression(tmp_path: Path) -> None:
+def test_compression_metadata_determines_target(tmp_path: Path) -> None:
     """The target is the oldest release that can store a weight; an older one is an error. Archives keep the notes."""
     torch.manual_seed(6)
     weight, notes = integers(4, True, (16, 4, 1, 1), zero=True)
@@ -270,7 +270,7 @@ STEPS: dict[str, tuple[list[tuple[str, Any]], bool]] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_steps_from_disk(name: str, plain: Path, tmp_path: Path) -> None:
+def test_saved_package_compresses_like_coremltools(name: str, plain: Path, tmp_path: Path) -> None:
     """Each step compresses a package that was written before, also one of coremltools."""
     steps, is_equal = STEPS[name]
     model = ct.models.MLModel(str(plain), skip_model_load=True)
@@ -306,7 +306,7 @@ def test_steps_from_disk(name: str, plain: Path, tmp_path: Path) -> None:
                 assert error < 0.2 * numpy.abs(other).mean(), error
 
 
-def test_tables_have_one_scale(plain: Path) -> None:
+def test_rejects_per_channel_scales_for_palettes(plain: Path) -> None:
     compress = dropin.optimize.coreml
     palettized = compress.palettize_weights(dropin.models.MLModel(str(plain)), palettizer(**GROUPS)(compress))
     with pytest.raises(NotImplementedError, match="make sure to use per-tensor quantization"):
@@ -322,7 +322,7 @@ def top_values(weight: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
 
 
 @pytest.mark.parametrize("options", [{}, {"granularity": "per_grouped_channel", "group_size": 4, "channel_axis": 1}])
-def test_tables_of_functions(options: dict[str, Any], plain: Path, tmp_path: Path) -> None:
+def test_custom_palette_function_matches_coremltools(options: dict[str, Any], plain: Path, tmp_path: Path) -> None:
     config = palettizer(mode="custom", lut_function=top_values, **options)
     cto.palettize_weights(ct.models.MLModel(str(plain), skip_model_load=True), config(cto)).save(str(tmp_path / "theirs.mlpackage"))
     compress = dropin.optimize.coreml
@@ -337,7 +337,7 @@ def test_tables_of_functions(options: dict[str, Any], plain: Path, tmp_path: Pat
         compress.palettize_weights(dropin.models.MLModel(str(plain)), wrong(compress))
 
 
-def test_data_of_weights(plain: Path) -> None:
+def test_weights_metadata_matches_coremltools(plain: Path) -> None:
     theirs = cto.get_weights_metadata(ct.models.MLModel(str(plain), skip_model_load=True), weight_threshold=100)
     ours = dropin.optimize.coreml.get_weights_metadata(dropin.models.MLModel(str(plain)), weight_threshold=100)
     assert list(ours) == list(theirs)
@@ -363,7 +363,7 @@ class Branches(torch.nn.Module):
 
 
 @pytest.mark.parametrize("mode", ["linear_symmetric", "linear"])
-def test_activations(mode: str, tmp_path: Path) -> None:
+def test_quantizes_activations_from_sample_ranges(mode: str, tmp_path: Path) -> None:
     """Inputs and results of layers are 8-bit integers, whose ranges come from all samples."""
     torch.manual_seed(8)
     module = Branches().eval()

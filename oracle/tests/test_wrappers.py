@@ -65,7 +65,7 @@ def judge(model: torch.nn.Module, tokens: torch.Tensor, found: np.ndarray) -> No
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_decoder_takes_a_token_at_a_time(name: str, coremill: Command, tmp_path: Path) -> None:
+def test_stepwise_decoder_matches_full_sequence(name: str, coremill: Command, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = DECODERS[name]().eval()
     tokens = torch.randint(0, 320, (1, COUNT))
@@ -75,7 +75,7 @@ def test_decoder_takes_a_token_at_a_time(name: str, coremill: Command, tmp_path:
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_model_takes_a_token_at_a_time(name: str, coremill: Command, tmp_path: Path) -> None:
+def test_stepwise_recurrent_model_matches_full_sequence(name: str, coremill: Command, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = RECURRENT[name]().eval()
     tokens = torch.randint(0, 320, (1, COUNT))
@@ -84,7 +84,7 @@ def test_recurrent_model_takes_a_token_at_a_time(name: str, coremill: Command, t
     judge(model, tokens, steps(coremill, program, calls, tmp_path))
 
 
-def test_mamba_refuses_a_range_of_lengths() -> None:
+def test_torch_export_rejects_dynamic_length_mamba() -> None:
     """The page documents this; if the test fails, the wrapper is no longer needed."""
     model = RECURRENT["mamba"]().eval()
     shapes = {"input_ids": {1: torch.export.Dim("n", min=2, max=64)}, "use_cache": None}
@@ -92,7 +92,7 @@ def test_mamba_refuses_a_range_of_lengths() -> None:
         torch.export.export(model, (torch.zeros(1, 8, dtype=torch.long),), {"use_cache": False}, dynamic_shapes=shapes)
 
 
-def test_sliding_cache_freezes_its_counter() -> None:
+def test_export_freezes_sliding_window_cache_counter() -> None:
     """The page documents this; if the test fails, the wrapper is no longer needed."""
     torch.manual_seed(0)
     model = DECODERS["gemma3"]().eval()

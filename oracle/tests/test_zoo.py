@@ -16,14 +16,14 @@ from oracle.zoo.generate import run
 from oracle.zoo.table import COMPRESSED, ENTRIES, INTERFACES, NETWORKS, WRITTEN
 
 
-def test_names() -> None:
+def test_entry_names_are_unique_file_names() -> None:
     """Names are valid file names and unique."""
     names = [entry.name for entry in ENTRIES]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and "/" not in name for name in names)
 
 
-def test_breadth() -> None:
+def test_zoo_meets_minimum_size_and_targets() -> None:
     """The minimum breadth of the table."""
     assert len({entry.name.split("-")[0] for entry in NETWORKS}) >= 40
     assert len(INTERFACES) >= 25
@@ -68,7 +68,7 @@ FORMS: dict[str, tuple[set[str], set[int]]] = {
 
 
 @pytest.mark.parametrize("package", FORMS, indirect=True)
-def test_forms(package: Path) -> None:
+def test_package_contains_expected_ops_and_dtypes(package: Path) -> None:
     """An entry contains its features."""
     wanted, kinds = FORMS[package.stem]
     found = read(package)
@@ -77,7 +77,7 @@ def test_forms(package: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["several_files-ios17"], indirect=True)
-def test_several_files(package: Path) -> None:
+def test_package_uses_several_weight_files(package: Path) -> None:
     """The package has three files, each in use."""
     found = read(package)
     assert {one.fileName for one in references(found.model)} == {
@@ -96,7 +96,7 @@ def test_functions_share_weights(package: Path) -> None:
     assert 3 in offsets.values()
 
 
-def test_every_op(all_packages: list[Path]) -> None:
+def test_zoo_covers_every_registry_op(all_packages: list[Path]) -> None:
     """The zoo contains every op of the registry, except for one of an older format and an internal one."""
     used = {operation.type for package in all_packages for operation in operations(read(package).model)}
     assert set(SSAOpRegistry.core_ops) - used == {"_const_symbolic", "conv_quantized"}
@@ -121,7 +121,7 @@ def references(model: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("package", ["compact-ios18-lut4-grouped", "lstm-ios15"], indirect=True)
-def test_made_again(package: Path, tmp_path: Path) -> None:
+def test_generation_is_reproducible(package: Path, tmp_path: Path) -> None:
     """Everything except for the date depends only on the seed."""
     ((_, error, _),) = run([package.stem], tmp_path, 1)
     assert error is None
@@ -129,7 +129,7 @@ def test_made_again(package: Path, tmp_path: Path) -> None:
     assert [one for one in found if "conversion_date" not in one] == []
 
 
-def test_a_failure_stops_nothing_else(tmp_path: Path) -> None:
+def test_failed_entry_does_not_stop_generation(tmp_path: Path) -> None:
     """A failure is reported by name, and the next entry is still made."""
     (first, error, _), (second, nothing, _) = run(["nobody", "lstm-ios15"], tmp_path, 1)
     assert (first, second) == ("nobody", "lstm-ios15")
@@ -137,7 +137,7 @@ def test_a_failure_stops_nothing_else(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lstm-ios15.mlpackage", "lstm-ios15.reference.npz"]
 
 
-def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
+def test_reports_killed_worker_process(tmp_path: Path) -> None:
     """A crash in coremltools fails only its entry, not the run."""
 
     # Other tests of the session may have processes.

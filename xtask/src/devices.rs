@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_holds_the_tables() {
+    fn devices_page_is_up_to_date() {
         let page = fs::read_to_string(root().join(PAGE)).expect("the page is there");
         assert!(with_tables(&page) == Ok(page), "{PAGE} is out of date; run `cargo xtask devices`");
     }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_is_in_the_summary_and_every_link_leads_to_one() {
+    fn docs_pages_are_listed_and_links_resolve() {
         let book = target_directory(&root()).join("book-of-the-test");
         assemble(&root(), &book).expect("the pages can be assembled");
         let pages = book.join("src");

@@ -133,7 +133,7 @@ mod tests {
     use super::Arguments;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_in_registers_pass() {
+    fn accepts_loops_with_sums_in_registers() {
         assert_eq!(X86[0].check(&functions(&tile(24, "\tvmovups\t(%rdx), %zmm6\n"))), Ok(1));
         let arm = "\tldr\ts2, [x15, x14, lsl #2]\n\tfmla.4s\tv12, v1, v2[0]\n".repeat(24);
         let arm = format!(
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_elsewhere_fail() {
+    fn rejects_spills_moves_and_narrow_vectors() {
         for more in [
             "\tvmovups\t%zmm0, 352(%rsp)\n",
             "\tvaddps\t-64(%rsp), %zmm0, %zmm0\n",

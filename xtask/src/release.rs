@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn crates_follow_their_dependencies() {
+    fn sorts_crates_after_their_dependencies() {
         let top = package("top", &[("middle", None), ("bottom", None)]);
         let middle = package("middle", &[("bottom", Some("build"))]);
         let bottom = package("bottom", &[("top", Some("dev"))]);
@@ -276,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_of_crates_is_reported() {
+    fn reports_crate_dependency_cycles() {
         let crates = vec![package("a", &[("b", None)]), package("b", &[("a", None)])];
         let error = in_order(crates).err();
         assert_eq!(error.as_deref(), Some("these crates depend on one another: a, b"));
     }
 
     #[test]
-    fn the_changelog_has_entries_for_the_version() {
+    fn checks_changelog_entries_for_version() {
         let with = |heading: &str, body: &str| {
             format!("# Changelog\n\n{heading}\n\n{body}\n\n## 0.9.0\n- x\n")
         };

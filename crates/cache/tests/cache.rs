@@ -42,7 +42,7 @@ fn there(store: &Store, numbers: std::ops::Range<usize>) -> Vec<usize> {
 }
 
 #[test]
-fn entries_are_found_again() {
+fn finds_stored_entries_after_reopening() {
     let (_directory, root) = scratch();
     let store = open(&root, 10 * MEGABYTE);
     assert!(store.get(&key(1)).expect("looked up").is_none());
@@ -67,7 +67,7 @@ fn entries_are_found_again() {
 }
 
 #[test]
-fn what_fails_leaves_nothing() {
+fn failed_insert_leaves_no_files() {
     let (_directory, root) = scratch();
     let store = open(&root, 10 * MEGABYTE);
     let failing = |place: &Path| {
@@ -93,7 +93,7 @@ fn what_fails_leaves_nothing() {
 }
 
 #[test]
-fn the_least_recently_used_goes_first() {
+fn evicts_least_recently_used_entry_first() {
     let (_directory, root) = scratch();
     let store = open(&root, 3 * MEGABYTE);
     (0..3).for_each(|number| drop(put(&store, number)));
@@ -117,7 +117,7 @@ fn the_least_recently_used_goes_first() {
 }
 
 #[test]
-fn what_is_in_use_stays() {
+fn never_evicts_entries_in_use() {
     let (_directory, root) = scratch();
     let store = open(&root, 2 * MEGABYTE);
     let held = [put(&store, 0), put(&store, 1)];
@@ -146,7 +146,7 @@ fn what_is_in_use_stays() {
 }
 
 #[test]
-fn damaged_entries_are_made_again() {
+fn rebuilds_damaged_entries() {
     let file = |root: &Path, name: &str| {
         root.join("entries").join(key(1).to_string()).join("content").join(name)
     };
@@ -211,7 +211,7 @@ fn damaged_entries_are_made_again() {
 }
 
 #[test]
-fn verify_finds_what_changed_in_secret() {
+fn verify_detects_corruption_with_unchanged_mtime() {
     let (_directory, root) = scratch();
     let store = open(&root, 10 * MEGABYTE);
     let path = put(&store, 1).path().join("model.mil");
@@ -232,7 +232,7 @@ fn verify_finds_what_changed_in_secret() {
 
 /// Every file with the order of use may be damaged; entries and other records are kept.
 #[test]
-fn damaged_records_lose_no_entry() {
+fn corrupt_usage_records_lose_no_entries() {
     let damages: [(&str, fn(&Path)); 5] = [
         ("emptied", |path| fs::write(path, "").expect("written")),
         ("cut", |path| {
@@ -276,7 +276,7 @@ fn damaged_records_lose_no_entry() {
 
 /// Versions that stored the order of use in SQLite wrote the same entries, and set the times of their locks.
 #[test]
-fn caches_with_an_index_in_sqlite_are_taken_over() {
+fn migrates_caches_with_sqlite_index() {
     let (_directory, root) = scratch();
     let store = open(&root, 3 * MEGABYTE);
     for (number, seconds) in [(0, 300), (1, 100), (2, 200)] {
@@ -309,7 +309,7 @@ fn caches_with_an_index_in_sqlite_are_taken_over() {
 }
 
 #[test]
-fn the_directory_may_go_under_way() {
+fn recovers_from_deleted_cache_directory() {
     let (_directory, root) = scratch();
     let store = open(&root, 3 * MEGABYTE);
     drop(put(&store, 1));
@@ -320,7 +320,7 @@ fn the_directory_may_go_under_way() {
 }
 
 #[test]
-fn what_dead_processes_left_is_swept() {
+fn open_removes_leftovers_of_killed_processes() {
     let (_directory, root) = scratch();
     let store = open(&root, 10 * MEGABYTE);
     drop(put(&store, 1));
@@ -338,7 +338,7 @@ fn what_dead_processes_left_is_swept() {
 }
 
 #[test]
-fn threads_that_want_the_same_make_it_once() {
+fn concurrent_threads_build_each_entry_once() {
     let (_directory, root) = scratch();
     let made = AtomicUsize::new(0);
     let stores: Vec<Store> = (0..8).map(|_| open(&root, 10 * MEGABYTE)).collect();
@@ -361,7 +361,7 @@ fn threads_that_want_the_same_make_it_once() {
 }
 
 #[test]
-fn values_are_kept() {
+fn values_persist_until_overwritten_or_purged() {
     let (_directory, root) = scratch();
     let store = open(&root, MEGABYTE);
     store.set_value(&key(1), b"\0\xff").expect("set");
@@ -379,7 +379,7 @@ fn values_are_kept() {
 }
 
 #[test]
-fn old_values_make_room() {
+fn open_prunes_oldest_values() {
     let (_directory, root) = scratch();
     let values = root.join("values");
     drop(open(&root, MEGABYTE));
@@ -442,7 +442,7 @@ fn use_everything(root: &Path) -> Result<(), coremill_cache::Error> {
 /// A link in a cache refers to a user's file, which must not change; a pipe must not block.
 #[cfg(unix)]
 #[test]
-fn links_and_pipes_are_not_files_of_a_cache() {
+fn does_not_follow_symlinks_or_block_on_fifos() {
     for index in 0..8 {
         for pipe in [false, true] {
             let (directory, root) = scratch();
@@ -478,7 +478,7 @@ fn links_and_pipes_are_not_files_of_a_cache() {
 /// Files are deleted in these directories, so a link to another directory is rejected.
 #[cfg(unix)]
 #[test]
-fn linked_directories_are_not_emptied() {
+fn does_not_delete_through_symlinked_directories() {
     for name in ["entries", "staging", "locks", "trash", "values"] {
         let (directory, root) = scratch();
         let store = open(&root, 3 * MEGABYTE);
@@ -506,7 +506,7 @@ fn linked_directories_are_not_emptied() {
 }
 
 #[test]
-fn a_directory_of_something_else_is_left_alone() {
+fn rejects_directories_that_are_not_caches() {
     let (_directory, root) = scratch();
     fs::create_dir_all(root.join("trash")).expect("made");
     fs::write(root.join("trash/precious"), "precious").expect("written");

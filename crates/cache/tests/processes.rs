@@ -67,7 +67,7 @@ fn open(root: &Path, limit: u64) -> Store {
 
 /// Main function of child processes; does nothing without a role.
 #[test]
-fn role() {
+fn runs_child_process_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let root = std::env::var(ROOT).expect("a root");
     let seed: u64 = std::env::var(SEED).expect("a seed").parse().expect("a number");
@@ -123,7 +123,7 @@ fn role() {
 
 fn spawn(role: &str, root: &Path, seed: u64) -> Child {
     Command::new(std::env::current_exe().expect("this binary"))
-        .args(["role", "--exact", "--nocapture", "--test-threads=1"])
+        .args(["runs_child_process_role", "--exact", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(ROOT, root)
         .env(SEED, seed.to_string())
@@ -164,7 +164,7 @@ fn bytes_in(root: &Path) -> u64 {
 }
 
 #[test]
-fn processes_may_be_killed_at_any_moment() {
+fn store_survives_killed_writers() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let kills = asked("COREMILL_CACHE_TEST_KILLS", 40);
     let mut random = Random(42);
@@ -199,7 +199,7 @@ fn processes_may_be_killed_at_any_moment() {
 }
 
 #[test]
-fn processes_share_a_store_that_is_too_small() {
+fn concurrent_processes_keep_store_within_limit() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let root = directory.path().join("store");
     let seconds = asked("COREMILL_CACHE_TEST_SECONDS", 4);
@@ -250,7 +250,7 @@ fn processes_share_a_store_that_is_too_small() {
 /// The shell's limit on file sizes replaces a full disk, unless there is a small one.
 #[cfg(unix)]
 #[test]
-fn a_full_disk_is_an_error_and_no_damage() {
+fn full_disk_fails_without_damaging_entries() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let small = std::env::var_os("COREMILL_CACHE_TEST_SMALL_DISK");
     let root = small.as_ref().map_or(directory.path(), Path::new).join("store");
@@ -260,7 +260,9 @@ fn a_full_disk_is_an_error_and_no_damage() {
     let limit = if small.is_some() { ":" } else { "ulimit -f 16" };
     let output = Command::new("sh")
         .arg("-c")
-        .arg(format!("trap '' XFSZ; {limit}; exec \"$0\" role --exact --nocapture"))
+        .arg(format!(
+            "trap '' XFSZ; {limit}; exec \"$0\" runs_child_process_role --exact --nocapture"
+        ))
         .arg(std::env::current_exe().expect("this binary"))
         .env(ROLE, "fill")
         .env(ROOT, &root)
@@ -326,7 +328,7 @@ time_t time(time_t *kept) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_clock_may_be_set_back() {
+fn eviction_order_survives_backward_clock() {
     const YEARS: i64 = 10 * 365 * 24 * 3600;
     let directory = tempfile::tempdir().expect("a scratch directory");
     let (root, source) = (directory.path().join("store"), directory.path().join("clock.c"));
@@ -338,7 +340,7 @@ fn the_clock_may_be_set_back() {
     let at = |clock: i64, numbers: &[u64]| {
         let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
         let output = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["role", "--exact", "--nocapture"])
+            .args(["runs_child_process_role", "--exact", "--nocapture"])
             .env(ROLE, "use")
             .env(ROOT, &root)
             .env(SEED, "1")

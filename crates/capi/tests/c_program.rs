@@ -31,7 +31,7 @@ fn compiled(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_example_runs() {
+fn c_example_compiles_and_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compiled(folder.path());
     for (model, arguments, expected) in [

@@ -27,7 +27,7 @@ const LARGE: &str = "
 ";
 
 #[test]
-fn inputs_and_outputs_stay_where_they_are() {
+fn run_does_not_copy_inputs_or_outputs() {
     let _alone = ALONE.lock();
     let payload = payload(LARGE);
     let method = method(load(&payload));
@@ -47,7 +47,7 @@ fn inputs_and_outputs_stay_where_they_are() {
 }
 
 #[test]
-fn loads_and_unloads_leave_nothing() {
+fn load_and_unload_cycles_do_not_leak_memory() {
     let _alone = ALONE.lock();
     let payload = payload(COUNTER);
     let cycle = || {

@@ -17,7 +17,7 @@ const HEAD: &str = "\
  */";
 
 #[test]
-fn the_header_is_up_to_date() {
+fn c_header_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (path, text) = (root.join(FILE), generate(root));
     if std::env::var_os("BLESS").is_some() {

@@ -66,14 +66,14 @@ fn exercise(bytes: &[u8]) -> Status {
 }
 
 #[test]
-fn seeds_of_the_fuzz_target() {
+fn interface_fuzz_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "interface", |data| {
         interface::calls(data);
     });
 }
 
 #[test]
-fn random_calls() {
+fn random_call_sequences_do_not_panic() {
     let mut random = Random(5);
     let seconds =
         std::env::var("COREMILL_CALLS_SECONDS").map_or(0, |text| text.parse().expect("a number"));
@@ -89,7 +89,7 @@ fn random_calls() {
 }
 
 #[test]
-fn damaged_models_end_in_errors() {
+fn corrupt_models_never_cause_internal_error() {
     let whole = payload(TWICE);
     assert_eq!(exercise(&whole), Status::Ok);
     let mut random = Random(7);
@@ -128,7 +128,7 @@ fn damaged_models_end_in_errors() {
 }
 
 #[test]
-fn handles_that_nobody_gave_out_are_refused() {
+fn rejects_invalid_handles_and_null_pointers() {
     let payload = payload(TWICE);
     let model = load(&payload);
     let real = method(model);
@@ -168,7 +168,7 @@ fn handles_that_nobody_gave_out_are_refused() {
 }
 
 #[test]
-fn options_are_checked() {
+fn options_check_rejects_invalid_keys_and_values() {
     let check = |key: &str, value: &str| {
         let (key, value) =
             (CString::new(key).expect("no zero"), CString::new(value).expect("no zero"));

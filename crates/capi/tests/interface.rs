@@ -31,7 +31,7 @@ fn hint() -> Option<String> {
 }
 
 #[test]
-fn hints_of_the_engine_reach_callers() {
+fn engine_error_hints_reach_c_callers() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = package(
         folder.path(),
@@ -52,7 +52,7 @@ fn hints_of_the_engine_reach_callers() {
 }
 
 #[test]
-fn a_model_runs_on_the_callers_memory() {
+fn runs_on_caller_buffers_in_any_dim_order() {
     let payload = payload(TWICE);
     let (mut x, mut y) = ([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [0.0f32; 6]);
     let model = load(&payload);
@@ -72,7 +72,7 @@ fn a_model_runs_on_the_callers_memory() {
 }
 
 #[test]
-fn packages_name_their_functions() {
+fn loads_package_functions_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = load_file(&package(folder.path(), TWO));
     let mut count = 0;
@@ -102,7 +102,7 @@ fn packages_name_their_functions() {
 
 /// Names read from the description alone equal the names found by the complete reader, in the same order.
 #[test]
-fn golden_packages_name_their_inputs_and_outputs() {
+fn port_names_match_golden_package_signatures() {
     let folder = tempfile::tempdir().expect("a folder");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests/packages");
     let mut judged = 0;
@@ -165,7 +165,7 @@ extern "C" fn grow(context: *mut c_void, _: usize, tensor: *mut CoremillTensor) 
 }
 
 #[test]
-fn outputs_take_the_sizes_of_the_run() {
+fn dynamic_output_sizes_follow_inputs() {
     let payload = payload(ROWS);
     let method = method(load(&payload));
     let port = port(method, 0, 0);
@@ -211,7 +211,7 @@ fn outputs_take_the_sizes_of_the_run() {
 }
 
 #[test]
-fn states_are_read_set_reset_and_copied() {
+fn reads_writes_resets_and_copies_states() {
     let payload = payload(COUNTER);
     let model = load(&payload);
     let (first, second) = (method(model), method(model));
@@ -252,7 +252,7 @@ fn states_are_read_set_reset_and_copied() {
 }
 
 #[test]
-fn nothing_is_truncated() {
+fn rejects_lossy_integer_conversions() {
     let payload = payload(WHOLE);
     let method = method(load(&payload));
     let call = |x: &mut [i64], y: &mut [i64]| {
@@ -297,7 +297,7 @@ fn nothing_is_truncated() {
 }
 
 #[test]
-fn memory_may_be_shared_where_that_is_sound() {
+fn accepts_aliased_buffers_and_rejects_bad_tensors() {
     let payload = payload(TWICE);
     let method = method(load(&payload));
     let mut x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
@@ -338,7 +338,7 @@ extern "C" fn count_release(_: *mut c_void, _: *const c_void, length: usize) {
 }
 
 #[test]
-fn bytes_are_released_once_nobody_needs_them() {
+fn model_bytes_are_released_after_last_use() {
     let payload = payload(TWICE);
     let lent = CoremillBytes { release: Some(count_release), ..bytes(&payload) };
     let mut model = CoremillModel { id: 0 };
@@ -390,7 +390,7 @@ extern "C" fn see_value(
 }
 
 #[test]
-fn callbacks_see_operations_and_values() {
+fn hooks_observe_values_and_reject_reentrant_calls() {
     let payload = payload(TWICE);
     let method = method(load(&payload));
     let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
@@ -451,7 +451,7 @@ extern "C" fn see_handles(context: *mut c_void, operation: *const CoremillOperat
 }
 
 #[test]
-fn operations_have_the_handles_of_their_method() {
+fn debug_handles_belong_to_called_method() {
     let program = two_methods();
     let model = load(&program);
     let mut seen: Vec<i64> = Vec::new();
@@ -511,7 +511,7 @@ fn threads_share_models_and_methods() {
 }
 
 #[test]
-fn threads_load_programs_of_their_own() {
+fn threads_load_and_run_models_concurrently() {
     let (rows, twice) = (payload(ROWS), payload(TWICE));
     std::thread::scope(|scope| {
         for thread in 0..24u64 {
@@ -540,7 +540,7 @@ fn threads_load_programs_of_their_own() {
 }
 
 #[test]
-fn tensors_without_elements_are_refused() {
+fn rejects_empty_tensors_and_null_outputs() {
     let payload = payload(ROWS);
     let method = method(load(&payload));
     let (mut none, mut y) = ([0.0f32; 0], [0.0f32; 8]);
@@ -580,7 +580,7 @@ fn input_names(method: CoremillMethod) -> Vec<String> {
 }
 
 #[test]
-fn inputs_have_the_same_names_in_rust() {
+fn input_names_match_rust_session() {
     use coremill_graph::{Device, Session};
 
     let folder = tempfile::tempdir().expect("a folder");
@@ -601,7 +601,7 @@ fn inputs_have_the_same_names_in_rust() {
 
 /// On systems without Core ML, preparations are refused. Invalid arguments are errors everywhere.
 #[test]
-fn preparations_need_core_ml() {
+fn prewarm_rejects_bad_arguments_and_needs_core_ml() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = package(folder.path(), TWO);
     let path = CString::new(path.to_str().expect("UTF-8")).expect("there is no zero");

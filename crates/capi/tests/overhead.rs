@@ -16,7 +16,7 @@ use coremill_capi::*;
 const BAR: Duration = Duration::from_micros(if cfg!(debug_assertions) { 200 } else { 20 });
 
 #[test]
-fn a_call_costs_little() {
+fn call_overhead_stays_under_limit() {
     let payload = payload(TWICE);
     let options = [CoremillOption { key: c"threads".as_ptr(), value: c"1".as_ptr() }];
     let (mut model, mut method) = (CoremillModel { id: 0 }, CoremillMethod { id: 0 });

@@ -88,7 +88,7 @@ fn decoder() -> Graph {
 
 /// A single test, as allocations are counted per process.
 #[test]
-fn runs_ask_for_little_memory() {
+fn warm_session_runs_allocate_little_memory() {
     let x = [0.25f32; 3 * 32 * 32];
     for precision in [Precision::Fp32, Precision::Fp16] {
         for threads in [1, 2] {

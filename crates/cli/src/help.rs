@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_in_one_group() {
+    fn every_command_belongs_to_one_help_group() {
         let mut grouped: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
         grouped.sort_unstable();
         let mut command = Arguments::command();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_the_terminal() {
+    fn help_lines_fit_terminal_width() {
         let mut command = Arguments::command();
         command.build();
         for width in [60, 80, 100] {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_for_an_output_is_tested_with_a_dash() {
+    fn every_output_option_is_listed_in_outputs_txt() {
         let all = options(&Arguments::command());
         let rows = include_str!("../tests/outputs.txt").lines();
         let rows = rows.filter(|row| !row.starts_with('#'));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_declared_soundly() {
+    fn clap_definitions_pass_debug_assert() {
         Arguments::command().debug_assert();
     }
 }

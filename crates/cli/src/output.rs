@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminals_obey_our_styles_alone() {
+    fn replaces_foreign_terminal_escapes() {
         let ours = format!("{} {}\n\tx", paint(ERROR, "error"), paint(FAINT, "note"));
         assert_eq!(only_styles(&ours), ours);
         for (theirs, shown) in [
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_escapes_for_controls() {
+    fn json_escapes_control_characters() {
         let hostile = "a\u{1b}\u{7f}\u{9b}\u{202e}\u{e0041}\n";
         let json = escaped(&serde_json::to_string_pretty(&[hostile]).expect("JSON"));
         assert!(json.chars().all(|c| c == '\n' || is_printable(c)), "{json:?}");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_hints_get_commands() {
+    fn rewrites_hint_steps_as_cli_commands() {
         let rewritten = [
             (
                 "convert it first",
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_libraries_name_become_flags() {
+    fn rewrites_library_options_as_cli_flags() {
         let hint = "pass the option `target=ios18`, or leave the option `max_memory` out";
         assert_eq!(with_flags(hint), "pass `--target ios18`, or leave `--max-memory` out");
         let image = "pass the option `image=NAME=FILE`";

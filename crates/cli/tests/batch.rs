@@ -52,7 +52,7 @@ fn place() -> Scratch {
 }
 
 #[test]
-fn each_file_has_the_results_of_a_run_by_itself() {
+fn batch_runs_each_file_with_fresh_state() {
     let scratch = place();
     for threads in ["1", "2", "5"] {
         let batch = [
@@ -86,7 +86,7 @@ fn each_file_has_the_results_of_a_run_by_itself() {
 }
 
 #[test]
-fn the_first_file_at_fault_is_named() {
+fn batch_error_names_first_invalid_file() {
     let scratch = place();
     let wrong = [("z".to_owned(), Array::floats(DType::Fp32, [1], vec![1.0]))];
     for at in [5, 6, 30] {
@@ -101,7 +101,7 @@ fn the_first_file_at_fault_is_named() {
 }
 
 #[test]
-fn outputs_have_paths_of_their_own() {
+fn batch_rejects_conflicting_or_unusable_paths() {
     let scratch = place();
     fs::create_dir(scratch.path().join("empty")).expect("a directory");
     for (arguments, expected) in [

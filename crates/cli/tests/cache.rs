@@ -18,7 +18,7 @@ fn cache(root: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn a_store_is_listed_verified_and_pruned() {
+fn cache_command_lists_verifies_and_prunes() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let root = directory.path().join("store");
     assert_eq!(cache(&root, &["list"]), (String::new(), String::new(), Some(0)));
@@ -64,7 +64,7 @@ fn a_store_is_listed_verified_and_pruned() {
 }
 
 #[test]
-fn what_is_no_cache_is_left_alone() {
+fn cache_command_rejects_non_cache_directories() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     std::fs::write(directory.path().join("precious"), "precious").expect("written");
     let path = directory.path().to_str().expect("UTF-8");

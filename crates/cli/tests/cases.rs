@@ -164,12 +164,12 @@ fn judge(rows: &[Row]) {
 }
 
 #[test]
-fn forged_inputs_are_refused() {
+fn rejects_forged_inputs() {
     judge(FORGED);
 }
 
 #[test]
-fn mutated_inputs_are_refused() {
+fn rejects_randomly_mutated_inputs() {
     let names = fs::read_dir(cases()).expect("the cases").map(|entry| {
         let name = entry.expect("an entry").file_name();
         &*name.to_string_lossy().into_owned().leak()
@@ -181,13 +181,13 @@ fn mutated_inputs_are_refused() {
 }
 
 #[test]
-fn ordinary_inputs_do_what_they_should() {
+fn ordinary_inputs_give_expected_exit_and_output() {
     judge(ORDINARY);
 }
 
 /// The file is sparse: its length must not determine disk or memory use.
 #[test]
-fn a_text_that_is_too_long_is_refused_before_it_is_read() {
+fn rejects_oversized_mil_text_without_reading_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = File::create(directory.path().join("long.mil")).expect("a file");
     (&file).write_all(b"program(1.3)\n").expect("a beginning");
@@ -203,7 +203,7 @@ fn a_text_that_is_too_long_is_refused_before_it_is_read() {
 /// Inputs requested for a report must not be ignored silently.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_report_on_inputs_that_are_no_arrays_fails() {
+fn report_fails_on_non_array_inputs() {
     let directory = tempfile::tempdir().expect("a directory");
     place("int4_linear.pt2", directory.path());
     let output = run("report {} -i /dev/zero -o page.html", "int4_linear.pt2", directory.path());
@@ -213,7 +213,7 @@ fn a_report_on_inputs_that_are_no_arrays_fails() {
 }
 
 #[test]
-fn every_case_has_a_row() {
+fn every_case_file_has_table_row() {
     for entry in fs::read_dir(cases()).expect("the cases") {
         let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
         let mut rows = FORGED.iter().chain(ORDINARY);

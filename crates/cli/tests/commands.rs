@@ -83,7 +83,7 @@ fn replay(script: &str, directory: &Path) -> String {
 }
 
 #[test]
-fn commands_print_what_the_files_say() {
+fn command_output_matches_recorded_transcripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cmd");
     let mut paths: Vec<_> = fs::read_dir(&folder)
         .expect("list the files")

@@ -65,7 +65,7 @@ fn format(path: &Path) -> (u8, u8) {
 }
 
 #[test]
-fn an_image_is_written_as_a_file() {
+fn writes_image_output_as_png() {
     let scratch = place();
     let path = |name: &str| scratch.path().join(name);
     let given = pixels(&path("files/picture.png"), ColorSpace::Rgb);
@@ -84,7 +84,7 @@ fn an_image_is_written_as_a_file() {
 }
 
 #[test]
-fn a_directory_has_a_file_for_each_output() {
+fn output_directory_holds_one_file_per_output() {
     let scratch = place();
     let path = |name: &str| scratch.path().join(name);
     let given = pixels(&path("files/picture.png"), ColorSpace::Rgb);
@@ -111,7 +111,7 @@ fn a_directory_has_a_file_for_each_output() {
 }
 
 #[test]
-fn grayscale_of_floats_has_sixteen_bits() {
+fn grayscale_fp16_output_is_16_bit_png() {
     let scratch = Scratch::new();
     let text = "program(1.3) {
         func main<ios17>(tensor<fp16, [1, 1, 4, 6]> x) {
@@ -133,7 +133,7 @@ fn grayscale_of_floats_has_sixteen_bits() {
 }
 
 #[test]
-fn other_outputs_are_refused() {
+fn png_output_rejects_multiple_or_non_image_outputs() {
     let scratch = place();
     let image = ["--image", "x=files/picture.png", "-o"];
     for (call, expected) in [

@@ -153,7 +153,7 @@ fn make_cache(root: &Path) {
 }
 
 #[test]
-fn output_has_the_published_form() {
+fn json_output_conforms_to_published_schema() {
     let schema =
         Schema::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json"));
     let scratch = Scratch::new();
@@ -180,7 +180,7 @@ fn output_has_the_published_form() {
 
 /// The validator rejects invalid values.
 #[test]
-fn other_values_are_refused() {
+fn schema_checker_rejects_invalid_values() {
     let schema =
         Schema::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json"));
     let report = r#"{"format_version": 1, "models": [{"path": "a", "bytes": 1, "uses": []}]}"#;

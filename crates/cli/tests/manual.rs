@@ -20,7 +20,7 @@ fn listed() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_command_has_a_page() {
+fn every_command_has_man_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("man1");
     coremill(&["man", "-o", path.to_str().expect("UTF-8")]);
@@ -45,7 +45,7 @@ fn every_command_has_a_page() {
 }
 
 #[test]
-fn unknown_commands_are_told() {
+fn man_suggests_command_for_misspelled_name() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coremill"));
     let output = command.args(["man", "convrt"]).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(1));

@@ -45,7 +45,7 @@ fn of_graph(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_has_one_set_of_names() {
+fn input_names_agree_across_cli_and_library() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
@@ -77,7 +77,7 @@ fn a_file_has_one_set_of_names() {
 
 #[cfg(not(target_vendor = "apple"))]
 #[test]
-fn devices_of_core_ml_are_refused_elsewhere() {
+fn rejects_core_ml_devices_on_other_platforms() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/small.mil");
     for command in
         [&["run", model, "--random", "1"][..], &["compare", model, model, "--random", "1"]]

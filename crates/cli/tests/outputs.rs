@@ -24,7 +24,7 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_dash_is_standard_output() {
+fn dash_writes_output_to_stdout() {
     let scratch = Scratch::new();
     for (option, call, expected) in rows() {
         let name = option.split_once(' ').expect("a command and an option").1;
@@ -49,7 +49,7 @@ fn a_dash_is_standard_output() {
 
 /// Standard output receives the content of the file, and the report goes to standard error.
 #[test]
-fn standard_output_holds_the_file_alone() {
+fn stdout_holds_only_output_file_bytes() {
     let scratch = Scratch::new();
     for (call, option) in [
         ("run files/counter.mil --random 1", "--state-out"),
@@ -66,7 +66,7 @@ fn standard_output_holds_the_file_alone() {
 }
 
 #[test]
-fn standard_output_holds_one_file() {
+fn rejects_two_outputs_to_stdout() {
     let scratch = Scratch::new();
     let call = ["run", "files/counter.mil", "--random", "1", "-o", "-", "--trace", "-"];
     let output = run(&scratch, &call);
@@ -78,7 +78,7 @@ fn standard_output_holds_one_file() {
 /// Output is appended to a redirected standard output, under either name.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_redirected_standard_output_is_appended_to() {
+fn appends_to_redirected_stdout() {
     let scratch = Scratch::new();
     for output in ["-", "/dev/stdout", "/proc/self/fd/1"] {
         let script = format!(
@@ -96,7 +96,7 @@ fn a_redirected_standard_output_is_appended_to() {
 /// Files in shared memory are regular files and are replaced.
 #[cfg(target_os = "linux")]
 #[test]
-fn files_of_memory_are_replaced() {
+fn replaces_output_files_in_shared_memory() {
     let memory = std::path::Path::new("/dev/shm");
     if !memory.is_dir() {
         return;

@@ -73,7 +73,7 @@ fn record_of_convolutions(scratch: &Scratch) -> Record {
 }
 
 #[test]
-fn a_record_is_shown_and_compared_with_its_model() {
+fn shows_record_and_compares_it_with_model() {
     let scratch = Scratch::new();
     let record = record_of_convolutions(&scratch);
     record::write(&scratch.path().join("record.zip"), &record).expect("it is written");
@@ -103,7 +103,7 @@ fn a_record_is_shown_and_compared_with_its_model() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_named() {
+fn record_rejects_invalid_arguments_and_files() {
     let scratch = Scratch::new();
     let mut later = coremill_zip::Writer::new(Vec::new());
     later.add("record.json", &[br#"{"format_version": 2}"#]).expect("added");
@@ -145,7 +145,7 @@ fn what_cannot_be_recorded_is_named() {
 
 /// `check --plan` computes the share from the plan alone, so the plan must belong to the model.
 #[test]
-fn plans_of_other_models_are_refused() {
+fn check_rejects_plan_of_another_model() {
     let scratch = Scratch::new();
     let output = run(&scratch, &["plan", "files/convs.mil", "-o", "plan.json"]);
     assert!(output.status.success(), "{}", texts(&output).1);

@@ -72,7 +72,7 @@ impl Server {
 }
 
 #[test]
-fn servers_answer_like_generate_and_end_by_a_signal() {
+fn server_matches_generate_and_stops_on_sigterm() {
     let expected = printed(&["generate", "tiny", "-p", "cab", "--max-tokens", "9", "--json"]);
     let mut server = Server::start("tiny");
     let body = server.post("/v1/completions", &json!({ "prompt": "cab", "max_tokens": 9 }));
@@ -93,7 +93,7 @@ fn servers_answer_like_generate_and_end_by_a_signal() {
 }
 
 #[test]
-fn embedding_models_are_served_as_folders_and_packages() {
+fn serves_embedding_models_from_folder_or_package() {
     let scratch = Scratch::new();
     let written = scratch.path().join("minibert");
     let written = written.to_str().expect("a text");

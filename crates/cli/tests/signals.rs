@@ -72,7 +72,7 @@ fn names(directory: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn interrupted_commands_leave_no_temporary_files() {
     const CALLS: [(&str, &str); 7] = [
         ("pack large/model.mil -o out/a.mlpackage", "a.mlpackage"),
         ("pack large/model.mil -o out/a.mlmodelc", "a.mlmodelc"),
@@ -142,7 +142,7 @@ fn nothing_is_left_behind() {
 
 /// A process that ignores SIGHUP survives its terminal.
 #[test]
-fn ignored_signals_stay_ignored() {
+fn ignored_sighup_stays_ignored() {
     let scratch = Scratch::new();
     let script = "trap '' HUP; exec \"$0\" check -";
     let mut child = Command::new("sh")

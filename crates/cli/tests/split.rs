@@ -87,7 +87,7 @@ fn run(directory: &Path, model: &str, inputs: &str, output: &str) {
 }
 
 #[test]
-fn large_weights_need_little_memory() {
+fn split_of_large_weights_uses_little_memory() {
     // 3 GB take half a minute.
     let is_large = std::env::var_os("COREMILL_ALL_CASES").is_some();
     let (size, max_size, limit) =

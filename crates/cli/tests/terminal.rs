@@ -144,7 +144,7 @@ fn obeyed(text: &str) -> Option<char> {
 }
 
 #[test]
-fn commands_print_nothing_that_terminals_obey() {
+fn commands_never_print_hostile_terminal_escapes() {
     let scratch = Scratch::new();
     let directory = scratch.path();
     place_models(directory);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_values_live_as_long_as_the_first() {
+    fn long_list_keeps_values_and_drops_iteratively() {
         let arena = Arena::default();
         let (first, mut place) = arena.keep(0);
         let mut last = first;

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leaves_64_bits_is_refused_at_the_end() {
+    fn checked_arithmetic_defers_overflow_errors_to_get() {
         assert_eq!((checked(7) * 3_i64 - 1_i64 + checked(2)).get(), Ok(22));
         assert_eq!(checked(-7).over(2).get(), Ok(-4));
         let left = checked(i64::MAX) * 2_i64 - i64::MAX;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_a_list_lacks_are_refused() {
+    fn rejects_out_of_range_list_indices() {
         let mut list = vec![3, 4, 5];
         assert_eq!((list.at(2), list.part(1..)), (Ok(&5), Ok(&[4, 5][..])));
         assert_eq!((list.at_mut(0).copied(), list.exchange(0, 2)), (Ok(3), Ok(())));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_has_a_budget() {
+    fn limits_element_count_of_created_constants() {
         assert_eq!(checked_numel(&[60_000i64, 1000]), Ok(60_000_000));
         assert_eq!(checked_numel::<u64>(&[]), Ok(1));
         let refusal = checked_numel(&[60_000i64, 59_999]).expect_err("too many").reason;

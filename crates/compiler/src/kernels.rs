@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_understood() {
+    fn kernel_list_parses_and_is_sorted() {
         let mut names: Vec<_> = Vec::new();
         for text in TEXT.lines() {
             let (name, schema) = text.split_once(' ').expect("a name and a schema");

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn specs_of_executorch_are_understood() {
+    fn parses_executorch_compile_specs() {
         let options = applied(
             &[
                 ("compute_units", "cpu_and_ne"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_enumerated_for_each_input() {
+    fn parses_enumerated_shapes_per_input() {
         let text = r#"[[{"shape":[{"key_name":"s77","low":2,"high":4},{"key_name":"s27","low":5,"high":null},10]},
             [[[1,5,10],[4,6,10]],["x","y"]]],[{"shape":[{"key_name":"s17","low":3,"high":5},11]},[[[3,11],[5,11]],["z"]]]]"#;
         let options = applied(&[("enumerated_shapes", text)], true).expect("as it writes them");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn quantizers_are_those_of_coremltools() {
+    fn parses_coremltools_quantizer_config() {
         use linear::{Config, Granularity, Integer, Mode};
         let quantization = |text| {
             let options = applied(&[("op_linear_quantizer_config", text)], false);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_are_not_listed_are_left_out() {
+    fn pass_pipeline_skips_unlisted_passes() {
         let list = r#"["common::cast_optimization", "common::fuse_pad_conv"]"#;
         let options = applied(&[("pass_pipeline", list)], false).expect("a list of names");
         let skipped = options.options.skipped_passes;
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_what_is() {
+    fn rejects_invalid_specs_and_lists_valid_values() {
         const QUANTIZER: &str = "op_linear_quantizer_config";
         let cases = [
             ("compute_units", "gpu", "found `gpu`; expected `all`"),

@@ -13,7 +13,7 @@ use coremill_verify::verify;
 const GRAPHS: usize = 150;
 
 #[test]
-fn graphs_become_what_their_files_say() {
+fn graphs_lower_to_expected_mil() {
     let bless = std::env::var_os("BLESS").is_some();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs");
     let entries = fs::read_dir(&folder).expect("the folder can be read");

@@ -41,7 +41,7 @@ fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
 
 /// All inputs that ever failed the fuzz target succeed.
 #[test]
-fn seeds_are_lowered_or_refused() {
+fn fuzz_seeds_do_not_panic() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/operators");
     let all = operators::operators();
     let mut count = 0;
@@ -59,7 +59,7 @@ fn seeds_are_lowered_or_refused() {
 
 /// Each operator of the schemas has calls that reach its lowering, or is refused itself.
 #[test]
-fn every_operator_is_reached() {
+fn generated_calls_reach_every_operator_lowering() {
     let unreached = |(index, schema): (usize, &Schema)| {
         let mut reason = String::new();
         let reached = (0..TRIES).any(|call| {
@@ -75,7 +75,7 @@ fn every_operator_is_reached() {
 }
 
 #[test]
-fn every_operator_is_lowered_or_refused() {
+fn random_operator_calls_do_not_panic_or_hang() {
     let setting = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (calls, seed) = (setting("COREMILL_CALLS"), setting("COREMILL_SEED").unwrap_or(0));
     let seconds = setting("COREMILL_SECONDS");

@@ -61,7 +61,7 @@ fn divided(program: &ExportedProgram, is_outside: impl Fn(usize) -> bool) {
 }
 
 #[test]
-fn any_part_of_a_program_can_stay_outside() {
+fn any_undelegated_subset_converts_to_out_variants() {
     for path in archives() {
         let program = coremill_pt2::read(&path).expect("the archive is read");
         let program = coremill_prepare::prepare(program).expect("the program becomes functional");

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_in_the_blocks_that_their_indices_say() {
+    fn for_each_run_maps_elements_to_blocks() {
         let shape = [4, 6, 2, 3];
         for sizes in [
             [0, 0, 0, 0],
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_do_not_divide_are_refused() {
+    fn rejects_block_sizes_that_do_not_divide_shape() {
         assert!(Blocks::new(&[4, 6], &[1, 4]).is_none());
         assert!(Blocks::new(&[4, 6], &[1, 12]).is_none());
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_where_they_win_most() {
+    fn spends_byte_budget_where_loss_drops_most() {
         let ladders = [
             ladder(160, &[(20, 0.1), (40, 0.01), (80, 0.0001)]),
             ladder(160, &[(20, 0.5), (40, 0.1), (80, 0.001)]),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_weight_keeps_its_quality() {
+    fn snr_budget_holds_for_every_weight() {
         let ladders = [
             ladder(160, &[(20, 0.1), (40, 0.01), (80, 0.0001)]),
             ladder(160, &[(20, 0.0005), (40, 0.0001), (80, 0.0)]),

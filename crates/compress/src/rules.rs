@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_select_names() {
+    fn glob_patterns_match_names() {
         for (pattern, name) in [
             ("*", ""),
             ("*", "x"),

@@ -48,7 +48,7 @@ fn state_weights(function: &mut Function) {
 }
 
 #[test]
-fn weights_become_what_the_files_say() {
+fn quantized_programs_match_case_files() {
     let bless = std::env::var_os("BLESS").is_some();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compress");
     let entries = fs::read_dir(&root).expect("the directory can be read");
@@ -98,7 +98,7 @@ fn refusal(target: &str, config: &str) -> compress::Error {
 }
 
 #[test]
-fn what_a_release_does_not_have_is_refused() {
+fn rejects_quantization_newer_than_target() {
     let cases = [
         ("ios15", "{}", "need iOS16; the program is for iOS15"),
         ("ios17", r#"{"dtype": "int4"}"#, "need iOS18; the program is for iOS17"),
@@ -111,7 +111,7 @@ fn what_a_release_does_not_have_is_refused() {
 }
 
 #[test]
-fn blocks_have_as_many_axes_as_weights() {
+fn rejects_block_size_with_wrong_rank() {
     let config = r#"{"granularity": "per_block", "block_size": [1, 0, 0], "weight_threshold": 0}"#;
     let error = refusal("ios18", config);
     assert_eq!(error.to_string(), "`block_size` has 3 elements, but `w` has 2 axes");
@@ -133,7 +133,7 @@ fn rule(values: Values) -> Rule {
 }
 
 #[test]
-fn a_newer_release_counts_negative_indices_still() {
+fn opset_upgrade_guards_negative_gather_indices() {
     for (bits, opset, guarded) in [(2, Opset::Ios16, false), (3, Opset::Ios18, true)] {
         let mut model = model::describe(program(LOOKUP)).expect("the case can be described");
         let palette = Palette { bits: Some(bits), ..Palette::default() };
@@ -149,7 +149,7 @@ fn a_newer_release_counts_negative_indices_still() {
 }
 
 #[test]
-fn targets_decide_on_bits() {
+fn budget_chooses_palette_bits() {
     let with = |budget| {
         let mut model = model::describe(program(LOOKUP)).expect("the case can be described");
         let rules = vec![rule(Values::Palette(Palette::default()))];
@@ -170,7 +170,7 @@ fn targets_decide_on_bits() {
 }
 
 #[test]
-fn layers_with_weights_that_are_not_finite_are_refused() {
+fn rejects_non_finite_layer_weights() {
     let source = "program(1.3)
 {
     func main<ios18>(tensor<fp32, [4, 4]> x) {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_have_three_digits() {
+    fn formats_bytes_and_counts_with_three_digits() {
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_000), "1.00 KB");
         assert_eq!(bytes(999_499), "999 KB");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units() {
+    fn parses_byte_sizes_with_units() {
         for (text, bytes) in [
             ("0", 0),
             ("100", 100),

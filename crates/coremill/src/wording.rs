@@ -41,7 +41,7 @@ mod tests {
     use super::{with_options, with_steps};
 
     #[test]
-    fn options_are_replaced() {
+    fn rewrites_option_mentions() {
         let write = |name: &str, value: Option<&str>| format!("{name}:{}", value.unwrap_or("none"));
         let text = "the option `a=1` and the option `b` differ";
         assert_eq!(with_options(text, write), "`a:1` and `b:none` differ");
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_whole_clauses() {
+    fn rewrites_hint_steps_only_as_whole_clauses() {
         let steps = [("pack it first", "`pack`"), ("as an input:", "as an input of `run`:")];
         for (hint, expected) in [
             ("pack it first", "`pack`"),

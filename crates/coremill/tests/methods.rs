@@ -29,7 +29,7 @@ fn run(session: &mut dyn Session, elements: [f32; 4]) -> Vec<f32> {
 }
 
 #[test]
-fn spans_hold_kernels_and_what_is_within_delegates() {
+fn profile_nests_model_spans_inside_delegate_span() {
     let mut session = session(&*total(&RunOptions::default()));
     let given = [(session.inputs()[0].name.clone(), floats([1.0; 4]))];
     let mut spans: Vec<Span> = Vec::new();
@@ -51,7 +51,7 @@ fn spans_hold_kernels_and_what_is_within_delegates() {
 }
 
 #[test]
-fn states_are_read_and_set() {
+fn reads_sets_and_resets_session_states() {
     let total = total(&RunOptions::default());
     let mut one = session(&*total);
     assert_eq!(run(&mut *one, [1.0, -2.0, 0.5, 0.0]), [2.0, 0.0, 1.0, 0.0]);
@@ -70,7 +70,7 @@ fn states_are_read_and_set() {
 }
 
 #[test]
-fn models_inside_round_as_on_the_device_if_asked() {
+fn rounded_numerics_apply_to_delegated_models() {
     // fp16 cannot represent 2049.
     let values = [1.0, 2048.0, 0.0, 0.0];
     let mut fast = session(&*total(&RunOptions::default()));

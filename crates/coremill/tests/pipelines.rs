@@ -33,7 +33,7 @@ fn rounded(value: f32) -> f32 {
 }
 
 #[test]
-fn stages_round_what_passes_between_them() {
+fn pipeline_stages_round_intermediates_to_fp16() {
     let inputs = [1.0003, -1.0003, 1.0007, -1.0007];
     let outputs = run(&pipeline("cast"), "input", &[4], &inputs);
     assert_eq!(floats(&outputs, "result"), inputs.map(rounded));
@@ -48,7 +48,7 @@ fn stages_round_what_passes_between_them() {
 }
 
 #[test]
-fn stages_pass_on_their_shapes_and_other_types() {
+fn pipeline_stages_pass_dynamic_shapes_and_masks() {
     let values: Vec<f32> = (0..7).map(|at| at as f32 / 3.0 - 1.0).collect();
     for length in [1, 3, 7] {
         let outputs = run(&pipeline("dynamic-boundary"), "input", &[length], &values[..length]);
@@ -67,7 +67,7 @@ fn stages_pass_on_their_shapes_and_other_types() {
 }
 
 #[test]
-fn pipelines_stay_pipelines_when_they_are_saved() {
+fn pipelines_round_trip_through_save() {
     let path = pipeline("weighted");
     let stages = coremill::open_pipeline(&path).expect("readable").expect("a pipeline");
     let names: Vec<&str> = stages.stages.iter().map(|stage| stage.name.as_str()).collect();
@@ -92,7 +92,7 @@ const WEIGHTED: &str = r#"program(1.3)
 }"#;
 
 #[test]
-fn texts_without_their_weights_are_checked_and_filled() {
+fn missing_weights_are_reported_and_filled() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("model.mil");
     std::fs::write(&path, WEIGHTED).expect("written");

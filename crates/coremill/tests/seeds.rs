@@ -6,6 +6,6 @@ mod arrays;
 mod seeds;
 
 #[test]
-fn arrays() {
+fn arrays_fuzz_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "arrays", arrays::arrays);
 }

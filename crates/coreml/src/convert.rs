@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn padded_rows_are_copied_by_their_strides() {
+    fn copies_and_converts_strided_tensors() {
         let padded = floats(&[1.0, 2.0, 3.0, -1.0, 4.0, 5.0, 6.0, -1.0]);
         let from = Tensor::strided(DType::Fp32, &[2, 3], &[4, 1], &padded).expect("fits");
         let mut dense = vec![0; 24];
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn rejects_values_the_dtype_cannot_hold() {
         let fits = |value: Number, dtype: DType| {
             let width = crate::tensor::Layout { dtype, shape: &[], strides: None }.width();
             put(value, dtype, &mut vec![0; width.expect("a type of arrays")])
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_too_short_is_refused() {
+    fn rejects_invalid_shapes_and_strides() {
         for (shape, strides, bytes) in [
             (&[2, 3][..], &[4, 1][..], 27),
             (&[2, 3], &[1], 100),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_several_results() {
+    fn list_constant_becomes_several_outputs() {
         let mut program = Program::default();
         let table = ConstantTensor::ints(&[2, 1], &[3, -4]).expect("two elements");
         let list = Constant::Several(vec![2.into(), true.into(), table.into()]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_must_match() {
+    fn rejects_constant_with_wrong_element_count() {
         let error = ConstantTensor::ints(&[2, 2], &[1, 2, 3]).expect_err("too few");
         assert_eq!(error.to_string(), "24 bytes do not fill a tensor of Long with sizes [2, 2]");
     }

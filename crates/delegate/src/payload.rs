@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_in_memory_are_those_that_are_read_later() {
+    fn in_memory_payload_matches_deferred_payload() {
         let large = weight("w", "tensor<fp16, [700, 700]>", "weights/weight.bin");
         let small = weight("b", "tensor<fp16, [700]>", "weights/more/b.bin");
         let call = "tensor<fp16, [700]> y";

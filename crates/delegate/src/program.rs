@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_forward() {
+    fn single_function_becomes_forward_method() {
         let options =
             ProgramOptions { wide_inputs: vec!["ids".to_owned()], ..ProgramOptions::default() };
         let program = program(&model(&function("main", 3)), &options).expect("a program");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_share_a_model() {
+    fn methods_share_one_model_payload() {
         let model = model(&(function("forward", 1) + &function("prefill", 4)));
         let program = program(&model, &ProgramOptions::default()).expect("a program");
         assert_eq!(program.named_data.len(), 1);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn unbounded_features_are_refused() {
+    fn rejects_unbounded_dimensions() {
         let array = ArrayType {
             flexibility: ShapeFlexibility::Ranged(vec![SizeRange { lower: 1, upper: -1 }]),
             ..ArrayType::fixed(ArrayDataType::Float32, &[3])
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_have_names_of_their_own() {
+    fn rejects_duplicate_method_names() {
         let options = ProgramOptions {
             constant_methods: vec![(FORWARD.to_owned(), true.into())],
             ..ProgramOptions::default()

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chips_and_devices_are_found_however_they_are_written() {
+    fn parses_chip_and_device_names() {
         for (text, name) in [
             ("m4", "M4"),
             ("Apple M4 Max", "M4"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_chips_and_devices_are_distinct() {
+    fn chip_and_device_names_are_unique() {
         let names = CHIPS.iter().map(|chip| squeezed(chip.name));
         let devices = CHIPS.iter().flat_map(|chip| chip.devices).map(|name| (*name).to_owned());
         let mut all: Vec<_> = names.chain(devices).collect();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_count_in_each_series() {
+    fn generation_includes_later_chips_of_each_series() {
         let generation = Generation::from(16, 4);
         let included = CHIPS.iter().filter(|chip| generation.includes(chip)).map(|chip| chip.name);
         let expected = ["A16", "A17 Pro", "A18", "A18 Pro", "A19", "A19 Pro", "M4", "M5", "M6"];

@@ -189,7 +189,7 @@ mod tests {
 
     /// Published estimates in microseconds: operation, work, Neural Engine, CPU.
     #[test]
-    fn published_estimates_are_repeated() {
+    fn cost_table_matches_published_estimates() {
         let elements = 64.0 * 32.0 * 32.0;
         let convolution =
             |kernel: f64| Work { flops: 2.0 * kernel * 64.0 * elements, bytes: 4.0 * elements };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_at_their_classes() {
+    fn cost_rows_are_indexed_by_class() {
         for (index, row) in COSTS.iter().enumerate() {
             assert_eq!(row.class as usize, index, "{}", row.what);
         }

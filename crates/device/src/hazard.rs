@@ -157,7 +157,7 @@ mod tests {
     use crate::chip::CHIPS;
 
     #[test]
-    fn hazards_are_distinct_and_affect_a_chip() {
+    fn hazard_codes_are_unique_and_affect_some_chip() {
         let mut codes: Vec<_> = HAZARDS.iter().map(|hazard| hazard.code).collect();
         codes.sort();
         codes.dedup();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn later_chips_lose_hazards() {
+    fn later_chips_have_fewer_hazards() {
         let count = |chip: &str| {
             let chip = Chip::parse(chip).expect("a chip");
             HAZARDS.iter().filter(|hazard| hazard.affects(chip)).count()
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn affected_chips_and_engines_are_named() {
+    fn describes_affected_chips_and_engines() {
         let of = |code: &str| Hazard::of(code).expect("a hazard");
         assert_eq!(of("late-slice").chips(), "chips before A15 and M3");
         assert_eq!(of("large-integer").chips(), "every chip");

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_rows_replace_earlier_ones() {
+    fn chip_limit_uses_latest_matching_row() {
         let of = |limit: Limit, chip: &str| Chip::parse(chip).map(|chip| limit.most(chip));
         assert_eq!(of(Limit::KernelWidth, "m1"), Ok(13));
         assert_eq!(of(Limit::KernelWidth, "m4"), Ok(15));

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_at_their_sources() {
+    fn source_rows_are_indexed_by_source() {
         for (index, row) in SOURCES.iter().enumerate() {
             assert_eq!(row.source as usize, index, "{}", row.name);
             assert_eq!(row.source.row().name, row.name);

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_stand_once() {
+    fn support_table_lists_each_operation_once() {
         let mut all: Vec<_> = OPERATIONS.iter().flat_map(|row| row.operations).collect();
         let count = all.len();
         all.sort();

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_once_nobody_holds_it() {
+    fn reuses_buffers_after_caller_drops_them() {
         let mut spare = BufferPool::default();
         let first = result(vec![1.0; WORTH]);
         spare.keep([&first]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_run_takes_is_let_go() {
+    fn evicts_buffers_not_reused_by_later_runs() {
         let mut spare = BufferPool::default();
         let kept = result(vec![1.0; WORTH]);
         spare.keep([&kept]);

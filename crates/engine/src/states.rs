@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_keep_their_elements_in_every_form() {
+    fn state_form_conversions_preserve_elements() {
         let mut state = StateValue::zeros(DType::Fp16, vec![2, 3, 5]);
         assert_eq!((state.bytes(), state.to_array().as_floats()), (0, Some(&[0.0; 30][..])));
         let floats: Vec<f32> = (0..30).map(|at| (at as f32 * 0.7 - 9.0).sin()).collect();

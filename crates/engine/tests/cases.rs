@@ -29,18 +29,18 @@ const WITHOUT_CASES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn fast() {
+fn cases_match_with_fast_numerics() {
     run_all(|case| run(case, case.program()?, options(Numerics::Fast)));
 }
 
 #[test]
-fn faithful() {
+fn cases_match_with_rounded_numerics() {
     run_all(|case| run(case, case.program()?, options(Numerics::Rounded)));
 }
 
 /// With an observer nothing is fused, and the observer sees the outputs.
 #[test]
-fn observed() {
+fn cases_match_with_observer() {
     run_all(|case| {
         let model = model_of(case.program()?)?;
         let mut session = session(&model, &options(Numerics::Fast))?;
@@ -65,7 +65,7 @@ fn observed() {
 }
 
 #[test]
-fn inputs_as_constants() {
+fn cases_match_with_constant_inputs() {
     run_all(|case| {
         let program = as_constants(case.program()?, &case.inputs)?;
         run(case, program, options(Numerics::Fast))
@@ -73,7 +73,7 @@ fn inputs_as_constants() {
 }
 
 #[test]
-fn inputs_as_constants_faithful() {
+fn cases_match_with_constant_inputs_and_rounded_numerics() {
     run_all(|case| {
         let program = as_constants(case.program()?, &case.inputs)?;
         run(case, program, options(Numerics::Rounded))
@@ -81,19 +81,19 @@ fn inputs_as_constants_faithful() {
 }
 
 #[test]
-fn three_threads() {
+fn cases_match_on_three_threads() {
     let options = LoadOptions { threads: 3, ..LoadOptions::default() };
     run_all(|case| run(case, case.program()?, options.clone()));
 }
 
 #[test]
-fn portable_instructions() {
+fn cases_match_on_portable_isa() {
     let options = LoadOptions { isa: Some(Isa::Portable), ..options(Numerics::Fast) };
     run_all(|case| run(case, case.program()?, options.clone()));
 }
 
 #[test]
-fn through_package_and_text() {
+fn cases_match_after_package_and_text_round_trip() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("case.mlpackage");
     run_all(|case| {
@@ -111,7 +111,7 @@ fn through_package_and_text() {
 }
 
 #[test]
-fn every_definition_has_cases() {
+fn every_op_definition_has_cases() {
     let mut counts: BTreeMap<(&str, Opset), usize> = BTreeMap::new();
     for kind in OpKind::ALL {
         for row in kind.rows() {

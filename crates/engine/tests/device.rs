@@ -115,7 +115,7 @@ fn same(found: f32, expected: f32) -> bool {
 }
 
 #[test]
-fn sums_of_products_are_those_of_devices() {
+fn dot_products_match_device_recordings() {
     let vectors = vectors();
     let measured = vectors.iter().filter(|vector| MEASURED.contains(&vector.group));
     assert_eq!(measured.count(), 73, "the vectors of the study");
@@ -159,7 +159,7 @@ fn sums_of_products_are_those_of_devices() {
 }
 
 #[test]
-fn elementwise_operations_are_those_of_devices() {
+fn elementwise_ops_match_device_recordings() {
     let mut wrong = Vec::new();
     for row in rows(include_str!("device/elementwise.txt")) {
         let [operation, x, y, ane, cpu] = row[..] else { panic!("five columns") };
@@ -180,7 +180,7 @@ fn elementwise_operations_are_those_of_devices() {
 
 /// Single results that sections of the study and the Neural Engine guide state.
 #[test]
-fn functions_and_quantization_follow_what_was_recorded() {
+fn ane_functions_and_quantization_match_recordings() {
     let unary = |operation: &str, x: f32| {
         let source = format!(
             "program(1.3) {{ func main<ios18>(tensor<fp16, [1]> a) {{
@@ -208,7 +208,7 @@ fn functions_and_quantization_follow_what_was_recorded() {
 
 /// Attention probabilities below 2⁻¹⁷ of a value's size are lost, and those near it inflated.
 #[test]
-fn attention_loses_small_probabilities() {
+fn ane_attention_flushes_small_probabilities_to_zero() {
     let source = "program(1.3) { func main<ios18>(tensor<fp16, [1, 1, 8]> q,
             tensor<fp16, [1, 4096, 8]> k, tensor<fp16, [1, 4096, 8]> v) {
         tensor<fp16, [1, 1, 8]> y = scaled_dot_product_attention(query = q, key = k, value = v); } -> (y); }";
@@ -229,7 +229,7 @@ fn attention_loses_small_probabilities() {
 
 /// Operations in fp32 leave the Neural Engine.
 #[test]
-fn fp32_operations_are_not_those_of_the_neural_engine() {
+fn fp32_ops_do_not_use_ane_arithmetic() {
     let source = "program(1.3) { func main<ios18>(tensor<fp32, [1, 2]> a) {
         tensor<fp32, [2, 1]> w = const()[val = tensor<fp32, [2, 1]>([[1], [1]])];
         tensor<fp32, [1, 1]> y = matmul(x = a, y = w); } -> (y); }";

@@ -34,7 +34,7 @@ fn window(operation: &str, more: &str) -> String {
 }
 
 #[test]
-fn windows_beyond_the_input_hold_nothing() {
+fn pooling_windows_past_input_are_empty() {
     let beyond =
         "strides = tensor<int32, [1]>([3]), pad_type = string(\"valid\"), ceil_mode = bool(true)";
     let rounded = |operation| run(&[1, 1, 5], &[1, 1, 3], &window(operation, beyond));
@@ -44,7 +44,7 @@ fn windows_beyond_the_input_hold_nothing() {
 }
 
 #[test]
-fn negative_padding_cuts() {
+fn negative_padding_crops_input() {
     let cut = "pad_type = string(\"custom\"), pad = tensor<int32, [2]>([-1, -2])";
     for operation in ["max_pool", "avg_pool", "l2_pool"] {
         let found = run(&[1, 1, 6], &[1, 1, 3], &window(operation, cut));
@@ -56,7 +56,7 @@ fn negative_padding_cuts() {
 }
 
 #[test]
-fn huge_results_are_refused() {
+fn rejects_huge_results() {
     let most = i32::MAX as usize;
     let wide = window(
         "max_pool",
@@ -94,7 +94,7 @@ fn run_sums(bytes: usize, rest: &str, outputs: &str) -> Result<(), Error> {
 }
 
 #[test]
-fn values_may_take_so_many_bytes_at_a_time() {
+fn enforces_limit_on_live_bytes() {
     const EACH: usize = 65536 * 4;
     let ty = "tensor<fp32, [65536]>";
     // Each sum and the next one must be alive together.
@@ -120,14 +120,14 @@ fn values_may_take_so_many_bytes_at_a_time() {
 }
 
 #[test]
-fn windows_far_larger_than_the_input_are_summed_once() {
+fn avg_pool_accepts_window_far_larger_than_input() {
     let all = "avg_pool(x = x, kernel_sizes = tensor<int32, [1]>([2147483647]), pad_type = string(\"same\"), \
                strides = tensor<int32, [1]>([2147483647]), exclude_padding_from_average = bool(true))";
     assert_eq!(run(&[1, 1, 4], &[1, 1, 1], all).expect("it runs"), [2.5]);
 }
 
 #[test]
-fn layers_without_units_or_items_give_empty_states() {
+fn gru_with_empty_batch_gives_empty_output() {
     let gru = "gru(x = x, initial_h = tensor<fp32, [0, 1]>([]), weight_ih = tensor<fp32, [3, 2]>([[1, 1], \
                [1, 1], [1, 1]]), weight_hh = tensor<fp32, [3, 1]>([[1], [1], [1]]), output_sequence = bool(true))";
     let program = format!(
@@ -147,7 +147,7 @@ fn layers_without_units_or_items_give_empty_states() {
 }
 
 #[test]
-fn quantized_convolutions_are_refused_by_name() {
+fn rejects_conv_quantized_by_name() {
     let conv = "conv_quantized(x = x, weight = tensor<uint8, [1, 1, 1]>([[[2]]]), \
                 quantization_type = string(\"linear\"), quant_scale = fp32(0.5), quant_bias = fp32(0))";
     let error = run(&[1, 1, 3], &[1, 1, 3], conv).expect_err("no ML Program has it");

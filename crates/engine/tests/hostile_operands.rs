@@ -43,7 +43,7 @@ fn refusal(opset: &str, x: &[usize], p: &Array, body: &str) -> String {
 }
 
 #[test]
-fn what_leads_outside_is_refused_by_index_axis_and_extent() {
+fn out_of_range_errors_name_index_axis_and_extent() {
     let index = ints(&[1], &[3]);
     let before = ints(&[1], &[-1]);
     let gathers = "tensor<fp32, [1, 2]> y = gather(x = x, indices = p, axis = int32(0));";
@@ -147,7 +147,7 @@ fn what_leads_outside_is_refused_by_index_axis_and_extent() {
 }
 
 #[test]
-fn huge_results_are_refused_before_they_are_made() {
+fn rejects_huge_results_before_allocation() {
     let huge = ints(&[2], &[i32::MAX, i32::MAX]);
     let bodies = [
         "tensor<fp32, [?, ?]> y = fill(shape = p, value = fp32(1));",
@@ -562,7 +562,7 @@ fn flexible_shapes(inputs: &[Input]) -> String {
 }
 
 #[test]
-fn no_operand_makes_a_kernel_panic() {
+fn random_operands_do_not_panic() {
     for (opset, declared, body) in PROGRAMS {
         let inputs = Input::all(declared);
         let declarations: Vec<String> = inputs.iter().map(Input::declaration).collect();

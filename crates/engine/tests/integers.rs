@@ -265,7 +265,7 @@ fn programs() -> u64 {
 }
 
 #[test]
-fn convolutions_of_codes() {
+fn int8_convs_match_unfused_ops() {
     for seed in 0..programs() {
         let mut program = Program::new(seed);
         let spatial = 1 + program.draw.below(3);
@@ -280,7 +280,7 @@ fn convolutions_of_codes() {
 }
 
 #[test]
-fn convolutions_whose_results_are_added_or_stay_floats() {
+fn int8_convs_with_add_or_float_output_match_unfused_ops() {
     for seed in 0..programs() {
         let mut program = Program::new(seed + 1000);
         let channels = program.draw.one(&[3, 16, 24]);
@@ -315,7 +315,7 @@ fn convolutions_whose_results_are_added_or_stay_floats() {
 }
 
 #[test]
-fn linear_layers_of_codes() {
+fn int8_linear_layers_match_unfused_ops() {
     for seed in 0..programs() {
         let mut program = Program::new(seed + 2000);
         let (inputs, outputs) =
@@ -350,7 +350,7 @@ fn linear_layers_of_codes() {
 }
 
 #[test]
-fn products_and_concatenations_of_codes() {
+fn int8_mul_and_concat_match_unfused_ops() {
     let mut ran = Vec::new();
     for seed in 0..programs() {
         let mut program = Program::new(seed + 4000);
@@ -415,7 +415,7 @@ fn products_and_concatenations_of_codes() {
 }
 
 #[test]
-fn functions_pools_and_moves_of_codes() {
+fn int8_activations_pools_and_moves_match_unfused_ops() {
     for seed in 0..programs() {
         let mut program = Program::new(seed + 3000);
         let shape = vec![2, program.draw.one(&[1, 4, 9]), 6, 5];

@@ -35,14 +35,14 @@ use passes::Outcome;
 const PROGRAMS: u64 = 2000;
 
 #[test]
-fn seeds() {
+fn passes_fuzz_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "passes", |data| {
         passes::passes(data);
     });
 }
 
 #[test]
-fn random_programs_keep_their_results() {
+fn passes_preserve_results_of_random_programs() {
     let outcomes = sweep::sweep(PROGRAMS, passes::drawn);
     let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
     let (changed, compared) = (count(Outcome::Changed), count(Outcome::Compared));
@@ -77,7 +77,7 @@ fn clamped(array: &Array, most: f32) -> Array {
 }
 
 #[test]
-fn cases_give_before_and_after_the_same() {
+fn pass_cases_compute_same_before_and_after() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../passes/tests/passes");
     let (mut broken, mut count) = (Vec::new(), 0);
     for folder in sorted(&root) {

@@ -148,7 +148,7 @@ fn difference(one: &Outputs, other: &Outputs) -> Result<f64, String> {
 }
 
 #[test]
-fn plans_give_what_operations_give_one_by_one() {
+fn plans_match_op_by_op_execution() {
     let only = std::env::var("COREMILL_ONLY").unwrap_or_default();
     let mut failures = Vec::new();
     for path in packages() {

@@ -23,14 +23,14 @@ use execute::Outcome;
 const PROGRAMS: u64 = 1500;
 
 #[test]
-fn seeds() {
+fn execute_fuzz_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "execute", |data| {
         execute::execute(data);
     });
 }
 
 #[test]
-fn no_program_panics_and_plans_change_no_result() {
+fn random_programs_match_op_by_op_without_panic() {
     let outcomes = sweep::sweep(PROGRAMS, execute::drawn);
     let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
     let (ran, compared) = (count(Outcome::Ran), count(Outcome::Compared));

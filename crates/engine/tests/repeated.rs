@@ -135,7 +135,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn what_is_repeated_gives_what_copies_give() {
+fn tiled_operands_are_read_without_copy() {
     for Case { program, seen_through } in cases() {
         let parsed = text::parse(&program, &text::NoWeights)
             .unwrap_or_else(|error| panic!("{error}\n{program}"));

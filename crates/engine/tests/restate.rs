@@ -72,7 +72,7 @@ fn constant(shape: &[u64], elements: &[f32]) -> Constant {
 }
 
 #[test]
-fn constants_are_restated_and_plans_stay() {
+fn updates_constants_and_keeps_plans() {
     let model = program([1, 2, 3, 4]);
     for numerics in [Numerics::Fast, Numerics::Rounded] {
         let engine = engine(&model, numerics);
@@ -114,7 +114,7 @@ fn constants_are_restated_and_plans_stay() {
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn rejects_mismatched_constant_updates() {
     let model = program([1, 2, 3, 4]);
     let engine = engine(&model, Numerics::Fast);
     let mut session = engine.session("main").expect("it is there");
@@ -129,7 +129,7 @@ fn what_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn models_that_differ_in_constants_alone_are_adopted() {
+fn adopts_models_that_differ_only_in_constants() {
     let engine = engine(&program([1, 2, 3, 4]), Numerics::Fast);
     let mut session = engine.session("main").expect("it is there");
     run(&mut session);

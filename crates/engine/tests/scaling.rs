@@ -75,7 +75,7 @@ fn time(program: &str) -> Duration {
 }
 
 #[test]
-fn time_grows_with_the_number_of_operations() {
+fn plan_and_run_time_is_linear_in_op_count() {
     for (name, program) in [("chain", chain as fn(usize) -> String), ("side by side", side_by_side)]
     {
         let [some, more] = [4_200, 16_800].map(|count| time(&program(count)).as_secs_f64());

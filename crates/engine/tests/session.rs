@@ -51,7 +51,7 @@ const COUNTDOWN: &str = "
 ";
 
 #[test]
-fn states_are_kept_between_runs_and_are_each_sessions_own() {
+fn sessions_keep_separate_states_between_runs() {
     let engine = engine(COUNTER, &LoadOptions::default()).expect("it loads");
     let mut one = engine.session("main").expect("there is a main");
     let mut other = engine.session("main").expect("there is a main");
@@ -70,7 +70,7 @@ fn states_are_kept_between_runs_and_are_each_sessions_own() {
 }
 
 #[test]
-fn loops_run_as_often_as_their_condition_says() {
+fn while_loop_runs_until_condition_fails() {
     let mut session = session(COUNTDOWN);
     for (count, factor) in [(0, 1.0), (1, 2.0), (10, 1024.0)] {
         let n = Array::ints(DType::Int32, [1], vec![count]);
@@ -83,7 +83,7 @@ fn loops_run_as_often_as_their_condition_says() {
 }
 
 #[test]
-fn an_endless_loop_ends_in_an_error() {
+fn endless_loop_exceeds_operation_limit() {
     let text = COUNTDOWN.replace("sub(x = left_b, y = int32(1))", "sub(x = left_b, y = int32(0))");
     let limits = Limits { operations: 10_000, ..Limits::default() };
     let engine =
@@ -95,7 +95,7 @@ fn an_endless_loop_ends_in_an_error() {
 }
 
 #[test]
-fn a_wrong_input_is_told_what_is_expected() {
+fn rejects_missing_duplicate_and_mistyped_inputs() {
     let mut session = session(COUNTDOWN);
     let n = || Array::ints(DType::Int32, [1], vec![1]);
     let x = || floats(&[2], &[0.0, 0.0]);
@@ -119,7 +119,7 @@ fn a_wrong_input_is_told_what_is_expected() {
 }
 
 #[test]
-fn an_observer_sees_every_value_and_a_profile_every_step() {
+fn observer_sees_values_and_profile_sees_steps() {
     let mut session = session(COUNTDOWN);
     let n = Array::ints(DType::Int32, [1], vec![2]);
     let mut seen = Vec::new();
@@ -155,7 +155,7 @@ const FOUR_ROWS: &str = "
 ";
 
 #[test]
-fn a_shape_that_holds_for_one_length_is_refused_for_others() {
+fn rejects_lengths_that_fixed_reshape_cannot_hold() {
     let mut session = session(FOUR_ROWS);
     let x = |rows: usize| {
         let elements: Vec<f32> = (0..2 * rows * 8).map(|at| (at * 7 % 33) as f32 / 16.0).collect();

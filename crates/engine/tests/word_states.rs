@@ -113,7 +113,7 @@ const WORDS: usize = 4 * 3 * POSITIONS * (2 * HEAD + 4);
 const FLOATS: usize = 4 * 3 * POSITIONS * HEAD * 4;
 
 #[test]
-fn caches_take_half_the_memory_and_give_the_same_results() {
+fn int16_caches_halve_memory_and_match_float_results() {
     // One query, a few, and more than attention uses in place.
     for tokens in [1, 3, 9] {
         let text = program(tokens);
@@ -137,7 +137,7 @@ fn caches_take_half_the_memory_and_give_the_same_results() {
 }
 
 #[test]
-fn caches_that_other_operations_read_stay_floats() {
+fn ineligible_caches_stay_floats() {
     let others = "tensor<fp16, [4, 3, 40, 24]> all = read_state(input = cache);
         tensor<fp16, [4, 3, 40, 24]> twice = add(x = all, y = all);
         write_state(input = cache, data = twice);";
@@ -156,7 +156,7 @@ fn caches_that_other_operations_read_stay_floats() {
 }
 
 #[test]
-fn a_cache_moves_between_sessions_as_it_is() {
+fn moves_int16_cache_between_sessions_unchanged() {
     let mut first = session(&program(9), Numerics::Fast);
     let mut second = session(&program(1), Numerics::Fast);
     outputs(&mut first, 9, false);

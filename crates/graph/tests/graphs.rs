@@ -15,7 +15,7 @@ fn ramp(count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn a_small_network_runs_and_is_saved() {
+fn small_network_runs_and_round_trips_package() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [1, 3, 8, 8]);
     let weight = graph.param("conv.weight", [4, 3, 3, 3]);
@@ -50,7 +50,7 @@ fn a_small_network_runs_and_is_saved() {
 }
 
 #[test]
-fn mistakes_are_reported_together_with_their_lines() {
+fn compile_reports_all_errors_with_line_numbers() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [2, 3]);
     let y = x.matmul_t(graph.param("w", [4, 5]));
@@ -66,7 +66,7 @@ fn mistakes_are_reported_together_with_their_lines() {
 }
 
 #[test]
-fn numbers_take_the_type_of_what_they_meet() {
+fn number_literals_take_tensor_dtype() {
     let graph = Graph::new();
     let ids = graph.input("ids", DType::Int32, [3]);
     let x = graph.input("x", DType::Fp32, [3]);
@@ -82,7 +82,7 @@ fn numbers_take_the_type_of_what_they_meet() {
 }
 
 #[test]
-fn parts_are_cut_as_numpy_cuts_them() {
+fn slicing_matches_numpy() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [2, 5]);
     graph.output("a", x.narrow(1, 1..3));
@@ -108,7 +108,7 @@ fn parts_are_cut_as_numpy_cuts_them() {
 }
 
 #[test]
-fn states_stay_and_are_shared_by_functions() {
+fn states_persist_across_runs_and_functions() {
     let fill = Graph::named("fill", Opset::Ios18);
     let x = fill.input("x", DType::Fp32, [4]);
     fill.state("cache", [4]).write(x);
@@ -129,7 +129,7 @@ fn states_stay_and_are_shared_by_functions() {
 }
 
 #[test]
-fn branches_and_loops_use_what_is_around_them() {
+fn branches_and_loops_capture_outer_values() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [3]);
     let scale = x.sum([0], false);
@@ -146,7 +146,7 @@ fn branches_and_loops_use_what_is_around_them() {
 }
 
 #[test]
-fn values_do_not_leave_the_block_that_computes_them() {
+fn rejects_value_escaping_its_branch() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [1]);
     let mut kept = None;
@@ -164,7 +164,7 @@ fn values_do_not_leave_the_block_that_computes_them() {
 }
 
 #[test]
-fn devices_of_apple_say_why_they_are_not_there() {
+fn missing_neural_engine_is_reported_with_hint() {
     let graph = Graph::new();
     graph.output("y", graph.input("x", DType::Fp32, [1]) + 1.0);
     if Device::NeuralEngine.is_available() {
@@ -177,7 +177,7 @@ fn devices_of_apple_say_why_they_are_not_there() {
 }
 
 #[test]
-fn inputs_of_open_extents_take_what_fits() {
+fn flexible_inputs_accept_only_sizes_in_range() {
     let graph = Graph::new();
     let x = graph.flexible_input("x", DType::Fp32, &[(1, 16), (2, 2)]);
     graph.output("y", x.sum([0], false));
@@ -189,7 +189,7 @@ fn inputs_of_open_extents_take_what_fits() {
 }
 
 #[test]
-fn wrong_parameters_are_refused() {
+fn rejects_unknown_and_misshaped_parameters() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [2]);
     graph.output("y", x * graph.param("w", [2]));
@@ -218,7 +218,7 @@ fn mistakes(shape: &[usize], build: impl for<'g> Fn(Tensor<'g>) -> Tensor<'g>) -
 }
 
 #[test]
-fn mistakes_in_modules_name_the_line_that_called_them() {
+fn module_errors_point_to_caller_file() {
     let plain = AttentionOptions::new();
     let said = |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
         let found = mistakes(shape, build);
@@ -253,7 +253,7 @@ fn mistakes_in_modules_name_the_line_that_called_them() {
 }
 
 #[test]
-fn drawn_tokens_are_integers_whatever_the_precision() {
+fn sampled_token_ids_are_not_rounded_to_fp16() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [1, 5000]);
     graph.output("drawn", sample(top_k_filter(x, 4), 0.5, Some(1)));
@@ -273,7 +273,7 @@ fn drawn_tokens_are_integers_whatever_the_precision() {
 }
 
 #[test]
-fn places_and_names_that_do_not_exist_are_mistakes() {
+fn rejects_out_of_range_indices_sizes_and_bad_names() {
     let said = |build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
         let found = mistakes(&[4, 2], build);
         assert!(found.contains(part), "{found}");
@@ -295,7 +295,7 @@ fn places_and_names_that_do_not_exist_are_mistakes() {
 }
 
 #[test]
-fn reserved_words_are_refused_where_callers_use_them_and_avoided_elsewhere() {
+fn rejects_reserved_words_only_in_interface_names() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [4]);
     let memory = graph.state("state", [4]);
@@ -317,7 +317,7 @@ fn reserved_words_are_refused_where_callers_use_them_and_avoided_elsewhere() {
 }
 
 #[test]
-fn callers_get_the_names_that_they_declare() {
+fn declared_names_win_over_generated_names() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [2]);
     let relu = x.relu();
@@ -338,7 +338,7 @@ fn callers_get_the_names_that_they_declare() {
 }
 
 #[test]
-fn names_in_options_are_checked() {
+fn rejects_unknown_names_in_options() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [4]);
     graph.output("y", x + 1.0);
@@ -357,7 +357,7 @@ fn names_in_options_are_checked() {
 }
 
 #[test]
-fn tensors_of_other_graphs_and_of_ended_blocks_are_mistakes() {
+fn rejects_tensors_of_other_graphs_and_ended_blocks() {
     let said = |build: fn(&Graph, Tensor<'_>), part: &str| {
         let (graph, other) = (Graph::new(), Graph::new());
         build(&graph, other.input("count", DType::Fp32, [2]).sum([0], false));
@@ -387,7 +387,7 @@ fn tensors_of_other_graphs_and_of_ended_blocks_are_mistakes() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_mistakes() {
+fn rejects_incompatible_shapes() {
     let said = |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
         let found = mistakes(shape, build);
         assert!(found.contains(part), "{found}");
@@ -427,7 +427,7 @@ fn shapes_that_do_not_fit_are_mistakes() {
 }
 
 #[test]
-fn what_functions_share_is_the_same() {
+fn rejects_conflicting_shared_params_and_states() {
     let build = |name: &str, width: usize, held: usize| {
         let graph = Graph::named(name, Opset::Ios18);
         let x = graph.input("x", DType::Fp32, [1, width]);
@@ -450,7 +450,7 @@ fn what_functions_share_is_the_same() {
 
 /// Rows of one state hold what separate states would hold, for rows that are written whole and in part.
 #[test]
-fn rows_of_a_state_are_states_of_their_own() {
+fn state_rows_behave_like_separate_states() {
     let run = |shared: bool| {
         let graph = Graph::new();
         let x = graph.input("x", DType::Fp32, [1, 2, 1, 32]);
@@ -484,7 +484,7 @@ fn rows_of_a_state_are_states_of_their_own() {
 }
 
 #[test]
-fn rows_out_of_range_are_mistakes() {
+fn rejects_out_of_range_state_rows() {
     let graph = Graph::new();
     let state = graph.state("s", [4, 32]);
     assert_eq!(state.rows(0..4).shape(), [4, 32]);
@@ -496,7 +496,7 @@ fn rows_out_of_range_are_mistakes() {
 
 /// Memory of 16 elements for each channel is stored in rows of 32, and windows by position.
 #[test]
-fn states_of_recurrent_layers_are_aligned() {
+fn recurrent_layer_states_have_aligned_shapes() {
     let mamba = Mamba::new(64, 16, 4);
     let shapes = mamba.shapes(1);
     assert_eq!((shapes.window, shapes.memory), (vec![1, 3, 64], vec![1, 32, 32]));

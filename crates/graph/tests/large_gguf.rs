@@ -28,7 +28,7 @@ fn bytes(layer: u64) -> u64 {
 }
 
 #[test]
-fn a_large_gguf_becomes_a_package_in_little_memory() {
+fn large_gguf_converts_within_memory_limit() {
     if let Some(directory) = std::env::var_os(CHILD) {
         return convert(Path::new(&directory));
     }
@@ -39,7 +39,7 @@ fn a_large_gguf_becomes_a_package_in_little_memory() {
     fill(&directory.path().join("large.gguf"), layers).expect("a file with holes");
     let own = std::env::current_exe().expect("a path");
     let output = Command::new(own)
-        .args(["--exact", "a_large_gguf_becomes_a_package_in_little_memory", "--nocapture"])
+        .args(["--exact", "large_gguf_converts_within_memory_limit", "--nocapture"])
         .env(CHILD, directory.path())
         .output()
         .expect("the child ran");

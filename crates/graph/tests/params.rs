@@ -121,7 +121,7 @@ fn bits(floats: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn whatever_is_set_gives_what_a_new_model_gives() {
+fn setting_params_again_matches_fresh_model() {
     for net in NETS {
         for precision in [Precision::Fp32, Precision::Fp16] {
             let session = Session::new(Device::Host).precision(precision).threads(1);
@@ -167,7 +167,7 @@ fn whatever_is_set_gives_what_a_new_model_gives() {
 }
 
 #[test]
-fn parameters_are_set_in_other_types_than_before_and_are_saved() {
+fn params_change_dtype_and_round_trip_package() {
     let net = &NETS[0];
     let halves = |floats: &[f32]| -> Vec<u8> {
         floats.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect()
@@ -225,7 +225,7 @@ fn parameters_are_set_in_other_types_than_before_and_are_saved() {
 }
 
 #[test]
-fn functions_share_what_is_set() {
+fn set_param_applies_to_all_functions() {
     let graphs: Vec<Graph> = ["first", "second"]
         .into_iter()
         .map(|name| {

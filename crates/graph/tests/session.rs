@@ -31,7 +31,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn run_into_converts_what_lies_otherwise() {
+fn run_into_accepts_fp16_and_shaped_inputs() {
     let mut model = session().compile(&twice(6)).expect("it compiles");
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let halves = x.map(half::f16::from_f32);
@@ -69,7 +69,7 @@ fn run_into_checks_names_and_sizes() {
 }
 
 #[test]
-fn parameters_are_set_again_and_states_stay() {
+fn setting_params_again_preserves_states() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [1, 64]);
     let total = graph.state("sum", [1, 64]);
@@ -118,7 +118,7 @@ fn least(mut act: impl FnMut()) -> Duration {
 }
 
 #[test]
-fn a_session_adds_little() {
+fn session_overhead_stays_below_limit() {
     let bar = Duration::from_micros(if cfg!(debug_assertions) { 50 } else { 5 });
     let mut model = session().compile(&twice(64)).expect("it compiles");
     let x = [1.5f32; 64];
@@ -166,7 +166,7 @@ fn program() -> Program {
 }
 
 #[test]
-fn packages_compiled_models_and_programs_are_opened_alike() {
+fn opens_mlpackage_mlmodelc_and_pte_alike() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.pte");
     coremill_pte::write(&path, &program(), &Default::default()).expect("it is written");
@@ -210,7 +210,7 @@ fn packages_compiled_models_and_programs_are_opened_alike() {
 }
 
 #[test]
-fn what_is_prepared_gives_what_the_first_run_gives() {
+fn prepared_model_matches_unprepared_results() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [16, 64]);
     graph.output("y", x.matmul_t(graph.param("w", [80, 64])));
@@ -237,7 +237,7 @@ fn what_is_prepared_gives_what_the_first_run_gives() {
 
 /// The squares of a norm that divides by the largest magnitude are at most 1, and `check` knows it.
 #[test]
-fn bounded_norms_are_checked_without_warnings_about_squares() {
+fn bounded_rms_norm_has_no_square_overflow_warning() {
     let overflows = |norm: RmsNorm| {
         let graph = Graph::new();
         let x = graph.input("x", DType::Fp32, [1, 4, 64]);

@@ -28,7 +28,7 @@ fn pairs(mut call: impl FnMut(usize, usize)) {
 }
 
 #[test]
-fn layers_of_any_size() {
+fn layers_of_any_size_do_not_panic() {
     pairs(|a, b| {
         build(&[2, 3], |x| {
             Linear::new(a).apply("l", x) + Linear::new(b).without_bias().apply("m", x)
@@ -70,7 +70,7 @@ fn layers_of_any_size() {
 }
 
 #[test]
-fn attention_of_any_size() {
+fn attention_of_any_size_does_not_panic() {
     for heads in SIZES {
         pairs(|kv_heads, head| {
             let module = Attention::new(heads, kv_heads, head).qkv_bias().out_bias().qk_norm(1e-6);
@@ -102,7 +102,7 @@ fn attention_of_any_size() {
 }
 
 #[test]
-fn mixers_spectra_and_draws_of_any_size() {
+fn mamba_log_mel_and_sampling_of_any_size_do_not_panic() {
     for inner in SIZES {
         pairs(|a, b| {
             build(&[1, 3, 8], |x| Mamba::new(inner, a, b).apply("m", x, None));
@@ -133,7 +133,7 @@ fn mixers_spectra_and_draws_of_any_size() {
 }
 
 #[test]
-fn inputs_of_any_size() {
+fn inputs_of_any_size_do_not_panic() {
     for size in SIZES {
         build(&[size], |x| fft(x, None, true).0);
         build(&[1, size, 4], |x| Lstm::new(4).apply("l", x, None).0);
@@ -155,7 +155,7 @@ fn inputs_of_any_size() {
 }
 
 #[test]
-fn sizes_that_people_mean_are_graphs() {
+fn accepts_realistic_sizes() {
     assert!(build(&[2, 3], |x| Linear::new(4).apply("l", x)));
     assert!(build(&[1, 3, 8], |x| Mamba::new(8, 4, 2).apply("m", x, None)));
     assert!(build(&[1, 3, 8], |x| Mamba2::new(4, 4, 2).groups(2).apply("m", x, None)));

@@ -71,7 +71,7 @@ fn results(rows: usize, precision: Precision, param: Param) -> [Vec<f32>; 2] {
 }
 
 #[test]
-fn products_are_those_of_dequantized_weights() {
+fn gguf_layers_match_dequantized_weights() {
     for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.block().0 > 1) {
         let param = weights(scheme);
         let dense = param.to_dense().expect("floats");

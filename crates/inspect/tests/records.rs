@@ -85,7 +85,7 @@ fn reread(record: &Record) -> Record {
 }
 
 #[test]
-fn an_archive_keeps_everything() {
+fn record_round_trips_through_archive() {
     let (model, directory) = (model(), tempfile::tempdir().expect("a directory"));
     let record = record_of(&model);
     let path = directory.path().join("record.zip");
@@ -105,7 +105,7 @@ fn an_archive_keeps_everything() {
 }
 
 #[test]
-fn a_record_agrees_with_the_numerics_that_computed_it() {
+fn record_agrees_with_numerics_that_computed_it() {
     let model = model();
     let record = reread(&record_of(&model));
     let included = record.included_model().expect("it is read").expect("it is included");
@@ -133,7 +133,7 @@ fn a_record_agrees_with_the_numerics_that_computed_it() {
 }
 
 #[test]
-fn disagreements_are_named() {
+fn reports_placement_and_model_mismatches() {
     let model = model();
     let mut record = record_of(&model);
     let plan = record.devices[1].plan.as_mut().expect("a plan");
@@ -164,7 +164,7 @@ fn disagreements_are_named() {
 }
 
 #[test]
-fn damaged_records_are_errors() {
+fn rejects_damaged_records() {
     let record = record_of(&model());
     let bytes = record::to_bytes(&record).expect("it is written");
     /// The archive with one entry replaced or, without content, removed.
@@ -226,7 +226,7 @@ fn repository() -> Vec<PathBuf> {
 /// Reports how well the forecast and the numerics agree with every record. A record is evidence: the test fails if it
 /// cannot be compared, but not if it disagrees.
 #[test]
-fn records_of_devices_are_compared_with_forecasts_and_numerics() {
+fn compares_device_records_with_forecasts_and_numerics() {
     let paths = repository();
     println!("{} records", paths.len());
     for path in paths {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn examples_of_rfc_4648() {
+    fn encodes_rfc_4648_examples() {
         let cases = [
             ("", ""),
             ("f", "Zg=="),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_back() {
+    fn round_trips_every_padding_length() {
         assert_eq!(encode(b"light work."), "bGlnaHQgd29yay4=");
         for length in 0..7 {
             let bytes: Vec<u8> = (0..length).map(|byte| byte * 41 + 3).collect();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_ends_at_the_next_point_and_not_beyond_its_token() {
+    fn cancelled_work_unwinds_at_next_point() {
         let token = CancellationToken::default();
         assert_eq!(
             token.during(|| {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_and_what_they_lead_to_is_replaced() {
+    fn writes_through_symlinks_and_rejects_dangling_ones() {
         let scratch = tempfile::tempdir().expect("a directory");
         let [file, link, nowhere] = ["file", "link", "nowhere"].map(|it| scratch.path().join(it));
         write(&file, b"old").expect("it is new");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_written_to() {
+    fn writes_to_devices_without_replacing_them() {
         write(Path::new("/dev/null"), b"gone").expect("it takes everything");
         use std::os::unix::fs::FileTypeExt;
         let null = fs::metadata("/dev/null").expect("it is there");
@@ -265,7 +265,7 @@ mod tests {
     /// Files in `/dev/shm`, and files reached through `/proc`, are regular files.
     #[cfg(target_os = "linux")]
     #[test]
-    fn files_are_told_by_their_type() {
+    fn treats_dev_shm_and_proc_fd_files_as_regular() {
         let shared = Path::new("/dev/shm");
         let scratch = tempfile::tempdir().expect("a directory");
         let in_memory = tempfile::tempdir_in(if shared.is_dir() { shared } else { scratch.path() });
@@ -286,7 +286,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn open_descriptors_are_written_to() {
+    fn writes_to_open_file_descriptors() {
         let scratch = tempfile::tempdir().expect("a directory");
         let file = scratch.path().join("file");
         let held = File::create(&file).expect("it is new");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_are_written_to() {
+    fn writes_to_fifos() {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("pipe");
         let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_writers_left_is_swept() {
+    fn removes_only_stale_unlocked_temporary_files() {
         let scratch = tempfile::tempdir().expect("a directory");
         let names = [".coremill-old", ".coremill-held", ".coremill-young", "other"];
         let paths = names.map(|name| scratch.path().join(name));

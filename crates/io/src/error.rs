@@ -151,7 +151,7 @@ impl<L> fmt::Display for ErrorDetail<L> {
 }
 
 #[test]
-fn details_are_equal_if_their_sources_read_the_same() {
+fn error_equality_compares_source_messages() {
     let of = |source: &str| {
         ErrorDetail::<()>::new("cannot read").with_source(io::Error::other(source.to_owned()))
     };

@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_ends_are_marked() {
+    fn replaces_line_breaks_and_marks_truncation() {
         assert_eq!(escape_truncated("a\nb", 3), "a\u{fffd}b");
         assert_eq!(escape_truncated("äöü", 3), "äöü");
         assert_eq!(escape_truncated("äöü\n", 3), "äöü…");
     }
 
     #[test]
-    fn terminals_get_nothing_to_obey() {
+    fn replaces_control_and_invisible_characters() {
         for hostile in ["\u{1b}", "\u{7}", "\r", "\u{8}", "\u{7f}", "\u{9b}", "\u{9d}"] {
             assert_eq!(printable(&format!("a{hostile}b")), "a\u{fffd}b", "{hostile:?}");
         }

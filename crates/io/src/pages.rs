@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_come_keep_what_memory_holds() {
+    fn prefaulting_pages_preserves_contents() {
         let length = if cfg!(miri) { 5000 } else { 300_000 };
         let mut memory: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
         let expected = memory.clone();

@@ -58,7 +58,7 @@ mod linux {
         use super::*;
 
         #[test]
-        fn pieces_that_are_written_get_room_and_others_stay_holes() {
+        fn preallocates_only_written_pieces() {
             let file = tempfile::tempfile().expect("a temporary file");
             let length = 5 * PIECE + 9;
             file.set_len(length).expect("a length");

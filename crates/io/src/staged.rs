@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_was_removed_is_not_created_again() {
+    fn does_not_recreate_removed_root_directory() {
         let folder = tempfile::tempdir().expect("a directory");
         let root = folder.path().join("root");
         fs::create_dir(&root).expect("a directory");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_registered_while_the_guard_lives() {
+    fn temporary_paths_stay_registered_until_drop() {
         let path = Path::new("/nowhere/of-this-test");
         let count = || lock(&PATHS).iter().filter(|known| *known == path).count();
         let outer = uninterrupted(|| Temporary::new(path));

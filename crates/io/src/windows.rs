@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_what_they_were_made_from() {
+    fn parallel_copy_matches_source() {
         for length in [0, 1, 5000, (4 << 20) - 1, 4 << 20, (9 << 20) + 77] {
             let bytes: Vec<u8> = (0..length as u32).map(|at| (at / 5 + at) as u8).collect();
             assert!(copied(&bytes) == bytes, "{length}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_is_visited_once_and_lands_in_its_place() {
+    fn visits_and_writes_each_window_once() {
         let bytes: Vec<u8> = (0..1000_u32).map(|at| (at % 251) as u8).collect();
         for length in [0, 1, 63, 64, 65, 128, 1000] {
             let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_ends_it() {
+    fn first_error_stops_iteration() {
         // Visiting all windows would take forever.
         let error = for_each_window(u64::MAX >> 1, 64, |offset, _| match offset {
             640 => Err(io::Error::other("the disk is gone")),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_read_and_written_side_by_side() {
+    fn borrows_disjoint_parts_for_read_and_write() {
         let mut arena = Arena::new(40);
         assert_eq!(arena.len(), 48);
         assert_eq!(arena.as_slice().as_ptr() as usize % 64, 0);
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is written and read")]
-    fn a_part_is_not_written_while_it_is_read() {
+    fn rejects_write_overlapping_read() {
         Arena::new(16).parts(&[0..4], &[3..5], &mut Vec::new(), &mut Vec::new());
     }
 
     #[test]
     #[should_panic(expected = "is written twice")]
-    fn a_part_is_not_written_twice() {
+    fn rejects_overlapping_writes() {
         Arena::new(16).parts(&[], &[0..4, 3..5], &mut Vec::new(), &mut Vec::new());
     }
 }

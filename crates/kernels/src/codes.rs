@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_widened_and_narrowed() {
+    fn fp16_round_trips_through_widen_and_narrow() {
         let numbers = numbers();
         let bytes: Vec<[u8; 2]> =
             numbers.iter().map(|&number| f16::from_f32(number).to_le_bytes()).collect();
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_are_those_of_the_runs() {
+    fn extend_tracks_block_ranges_and_finiteness() {
         let mut numbers = numbers();
         let runs = [(3, 1), (40, 0), (17, 1), (numbers.len() - 60, 2)];
         for isa in Isa::available() {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_those_of_half_and_single_precision() {
+    fn affine_quantizes_in_half_and_single_precision() {
         let numbers = numbers();
         let step = Affine { scale: f16::from_f32(0.00391).to_f32(), zero_point: -3.0 };
         let runs = [(100, step), (numbers.len() - 100, Affine { scale: 0.0, ..step })];
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_undone_and_what_is_lost_is_summed() {
+    fn dequantizes_and_sums_squared_error() {
         let numbers = numbers();
         let steps =
             [(0.0039, -3.0), (0.02, 5.0)].map(|(scale, zero_point)| Affine { scale, zero_point });
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_a_grid_are_rounded_as_halves_are() {
+    fn grid_rounds_each_step_to_half_precision() {
         let numbers = numbers();
         let bounds = Grid { least: -0.125, extent: f16::from_f32(0.6172).to_f32() };
         let round = |number: f32| f16::from_f32(number).to_f32();
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_count_the_limits_below() {
+    fn bucketize_counts_limits_below() {
         let numbers = numbers();
         let limits: Vec<f32> = (0..255).map(|at| at as f32 / 400.0 - 0.13).collect();
         for isa in Isa::available() {
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_packed_as_elements_are() {
+    fn pack_matches_tensor_packing() {
         for dtype in [DType::UInt1, DType::UInt2, DType::UInt3, DType::UInt4, DType::UInt6] {
             let bits = dtype.bits().expect("integers have bits");
             for length in [0, 1, 7, 8, 9, 31] {

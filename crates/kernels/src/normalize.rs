@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn softmax_agrees_with_the_definition() {
+    fn softmax_matches_definition() {
         for isa in Isa::available() {
             for threads in [1, 3] {
                 let pool = Pool::new(threads);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn softmax_of_nothing_but_minus_infinity_or_of_nan_is_nan() {
+    fn softmax_of_all_neg_infinity_or_nan_is_nan() {
         let pool = Pool::new(1);
         for isa in Isa::available() {
             for length in [1, 3, 16, 33] {
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_agree_with_their_definitions() {
+    fn norms_match_definitions() {
         for isa in Isa::available() {
             for threads in [1, 3] {
                 let pool = Pool::new(threads);
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_norm_with_channels_first_and_last() {
+    fn batch_norm_handles_channels_first_and_last() {
         let (mean, variance) = ([0.5, -1.0, 2.0], [1.0, 4.0, 0.25]);
         let affine = Affine { gamma: Some(&[1.0, 2.0, 3.0]), beta: Some(&[0.0, 1.0, -1.0]) };
         let (scale, shift) = batch_norm_affine(&mean, &variance, affine, 0.0);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_parse_back() {
+    fn numerics_names_round_trip() {
         for numerics in Numerics::ALL {
             assert_eq!(numerics.name().parse(), Ok(numerics));
         }

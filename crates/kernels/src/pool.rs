@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_follow_each_other_and_workers_wake_from_sleep() {
+    fn sleeping_workers_wake_for_new_jobs() {
         let pool = Pool::new(3);
         let total = AtomicUsize::new(0);
         for round in 0..if cfg!(miri) { 5 } else { 2000 } {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+    fn task_panic_reaches_caller_and_pool_survives() {
         let pool = Pool::new(2);
         let caught = catch_unwind(AssertUnwindSafe(|| {
             pool.run(8, |task| assert!(task != 5, "task five"));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_at_once_all_get_their_results() {
+    fn concurrent_callers_all_get_their_results() {
         let pool = Pool::new(2);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_cover_the_length_without_overlap() {
+    fn run_ranges_covers_length_without_overlap() {
         for (threads, length, grain) in [(1, 10, 1), (2, 1000, 64), (3, 5, 100), (2, 0, 1)] {
             let seen: Vec<_> = (0..length).map(|_| AtomicUsize::new(0)).collect();
             Pool::new(threads).run_ranges(length, grain, |range| {

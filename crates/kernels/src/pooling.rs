@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn pooling_agrees_with_the_definition() {
+    fn pooling_matches_definition() {
         let base = WindowParams {
             batch: 1,
             input: [1, 1, 5],
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_do_not_overflow_before_their_time() {
+    fn l2_pooling_avoids_premature_overflow() {
         let windows: [&[WindowRange]; 3] = [&[(0..1, 1)], &[(0..1, 1)], &[(0..3, 3)]];
         let extents = PoolingExtents { batch: 1, input: [1, 1, 3], windows, channels: 4 };
         let (large, infinite) = (1e30, f32::INFINITY);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn global_means() {
+    fn computes_global_average() {
         let mut output = [0.0; 4];
         let input = [1.0, 2.0, 3.0, 6.0, -1.0, 0.0, 5.0, 0.0];
         for isa in Isa::available() {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_every_layout_agree_with_the_sum_of_their_definition() {
+    fn gemm_matches_definition_for_all_layouts() {
         let extents = [1, 3, 4, 5, 8, 17];
         for rows in extents {
             for columns in [1, 7, 8, 9, 515] {

@@ -10,7 +10,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_stays_when_borrows_change() {
+    fn recycled_vec_keeps_allocation() {
         let one = 1.0f32;
         let kept: Vec<&'static [f32]> = Vec::with_capacity(17);
         let place = kept.as_ptr() as usize;

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions_agree_with_the_definition() {
+    fn reductions_match_definition() {
         let mut cases: Vec<(Vec<usize>, Vec<usize>)> = vec![
             (vec![1], vec![0]),
             (vec![7], vec![0]),
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn special_numbers() {
+    fn reductions_handle_nan_and_infinity() {
         let pool = Pool::new(1);
         let (inf, nan) = (f32::INFINITY, f32::NAN);
         for isa in Isa::available() {
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_reduces_to_what_folds_start_from() {
+    fn empty_reductions_return_identity() {
         let pool = Pool::new(1);
         for isa in Isa::available() {
             let starts = [
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn long_sums_stay_exact() {
+    fn mean_of_long_input_stays_accurate() {
         let pool = Pool::new(2);
         let count = if cfg!(miri) { 10_000 } else { 3_000_000 };
         for isa in Isa::available() {

@@ -372,7 +372,7 @@ mod tests {
     const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'].strip() + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
     #[test]
-    fn messages_become_text() {
+    fn renders_messages_with_chatml_template() {
         let template = ChatTemplate::new(CHATML, "<s>", "</s>").expect("short");
         let messages = [Message::new("user", " Hello ")];
         let text = template.render(&messages, true).expect("sound");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_templates_end() {
+    fn limits_template_steps_and_reports_raise_exception() {
         let endless =
             "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}";
         let error = ChatTemplate::new(endless, "", "").and_then(|it| it.render(&[], false));
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn deep_values_and_long_texts_are_no_danger() {
+    fn hostile_templates_overflow_neither_stack_nor_memory() {
         let rendered = |source: &str| {
             let template = ChatTemplate::new(source, "", "").expect("short");
             template.render(&[], false).map_err(|error| error.to_string())
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_written_as_python_does() {
+    fn tojson_filter_matches_python_json_dumps() {
         let template =
             ChatTemplate::new("{{ tools | tojson }}|{{ tools | tojson(indent=2) }}", "", "");
         let variables = json!({ "tools": { "b": [1, "\u{e9}<"], "a": null } });
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_python_does() {
+    fn prints_values_in_python_syntax() {
         let rendered = |source: &str| {
             let variables = json!({ "a": { "b": [true, null, 1.5, "it's", "\"'\n\u{7}"] } });
             let template = ChatTemplate::new(source, "", "");
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_types_are_those_of_jinja() {
+    fn iterable_sequence_and_mapping_tests_match_jinja() {
         let values = ["tools", "absent", "'ab'", "[1]", "{'a': 1}", "3", "true"];
         let tests = ["iterable", "sequence", "mapping"];
         let expected = ["000", "110", "110", "110", "111", "000", "000"];
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn generation_changes_no_text() {
+    fn generation_block_does_not_change_output() {
         let source = "a{% generation %}\nb {%- generation -%} c{% endgeneration %} {%- endgeneration +%} d{% if true %}generation{% endif %}";
         let template = ChatTemplate::new(source, "", "");
         let text = template.and_then(|it| it.render(&[], false)).expect("sound");
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_formatted() {
+    fn formats_time_with_strftime_codes() {
         assert_eq!(format_time("%d %b %Y, %H:%M:%S %%", 1_709_210_096), "29 Feb 2024, 12:34:56 %");
         assert_eq!(format_time("%d %B %Y", 0), "01 January 1970");
     }

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_are_found_by_both_names() {
+    fn finds_families_by_config_and_gguf_name() {
         for family in FAMILIES {
             let found = Family::of_gguf(family.gguf, family.experts);
             assert_eq!(Family::of_config(family.name).map(|it| it.name), Some(family.name));

@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_are_shown_whole() {
+    fn text_stream_emits_only_whole_utf8_characters() {
         let mut stream = TextStream::new(&[]);
         let euro = "\u{20ac}".as_bytes();
         assert_eq!(stream.push(&euro[..1]).0, "");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_texts_are_held_back() {
+    fn text_stream_withholds_partial_stop_sequences() {
         let stops = ["END".to_owned(), "\n\n".to_owned()];
         let mut stream = TextStream::new(&stops);
         assert_eq!(stream.push(b"one E"), ("one ".to_owned(), false));

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_gguf_follow_the_family() {
+    fn maps_gguf_tensor_names_per_family() {
         let name = |family: &str, name: &str| {
             Family::of_gguf(family, false).and_then(|family| family.name_of_gguf(name))
         };
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_safetensors_are_those_of_llama() {
+    fn maps_safetensors_names_to_llama_names() {
         let name = |family: &str, name: &str| {
             Family::of_config(family).and_then(|family| family.name_of_folder(name))
         };

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_chosen_by_their_probability() {
+    fn samples_by_probability_within_top_k_top_p_min_p() {
         let even = Sampling { temperature: 1.0, ..Sampling::default() };
         // Probabilities are 1, 2, 4 and 8 of 15; the bounds are four standard deviations.
         for (count, share) in counts(even).into_iter().zip([1.0, 2.0, 4.0, 8.0]) {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_likely_token_is_the_first_of_equal_ones() {
+    fn greedy_choice_takes_first_maximum_and_ignores_nan() {
         let mut sampler = Sampler::new(Sampling::default());
         assert_eq!(sampler.choose(&mut [1.0, 3.0, 3.0, f32::NAN], &[]), Some(1));
         assert_eq!(sampler.choose(&mut [f32::NAN], &[]), None);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_decide_on_the_layout() {
+    fn selects_layout_by_extension_and_rejects_mismatch() {
         let of = |path: &str, layout| Destination::of(Path::new(path), layout);
         let program = of("out/m.pte", None).expect("a destination");
         assert_eq!(program.layout, Layout::ExecuTorch);

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn divergences_are_those_of_the_definition() {
+    fn kl_divergence_matches_definition() {
         let even = log_probabilities(&[1.0, 1.0]);
         let skewed = log_probabilities(&[0.0, 3.0f32.ln()]);
         let mut sums = Sums::default();

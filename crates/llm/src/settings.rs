@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_survive_their_file() {
+    fn generation_settings_round_trip_through_json() {
         let generation = json!({ "do_sample": true, "temperature": 0.5, "eos_token_id": [2, 7] });
         let config = json!({ "bos_token_id": 1, "eos_token_id": 2 });
         let settings = GenerationSettings::of_json(&generation, &config);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_one_shape_share_a_state() {
+    fn tensors_of_equal_purpose_and_shape_share_a_state() {
         let graph = Graph::new();
         let attention = || vec![(CACHE, vec![1, 2, 8, 32]), (CACHE, vec![1, 2, 8, 32])];
         let layers = [
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_padded_to_the_alignment() {
+    fn pads_head_size_to_alignment() {
         assert_eq!([1, 32, 80, 128].map(stored_head), [32, 32, 96, 128]);
         assert_eq!(stored_head(usize::MAX), usize::MAX);
     }

@@ -126,7 +126,7 @@ fn interface(executable: &mut Executable) -> Vec<String> {
 }
 
 #[test]
-fn the_interface_is_that_of_the_converter() {
+fn bundle_interface_matches_anemll_converter() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
     assert_eq!(LAYERS, 3);
@@ -169,7 +169,7 @@ fn generated(generator: &mut Generator, model: &LanguageModel, prompt: &[u32]) -
 }
 
 #[test]
-fn bundles_generate_the_tokens_of_the_usual_layout() {
+fn bundle_generates_same_tokens_as_default_layout() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
     let whole = BuildOptions::default().context(CONTEXT).prefill(BLOCK).precision(Precision::Fp32);
@@ -204,7 +204,7 @@ fn bundles_generate_the_tokens_of_the_usual_layout() {
 
 /// Bundles of ANEMLL's own converter have packages before they are compiled, and names with the bits of tables.
 #[test]
-fn bundles_with_other_names_are_read() {
+fn loads_bundle_with_lut_suffixed_file_names() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
     let folder = scratch.path().join("bundle");
@@ -228,7 +228,7 @@ fn bundles_with_other_names_are_read() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused() {
+fn rejects_invalid_options_and_corrupt_meta_yaml() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = LanguageModel::open(tiny()).expect("opens");
     let refusal = |options: BuildOptions| {

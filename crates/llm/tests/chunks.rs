@@ -28,7 +28,7 @@ fn save(model: &LanguageModel, folder: &Path, options: &BuildOptions) -> Vec<Pat
 }
 
 #[test]
-fn chunks_generate_the_tokens_of_the_whole_model() {
+fn chunks_match_logits_and_tokens_of_whole_model() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
     let tokenizer = model.tokenizer().expect("a tokenizer");
@@ -79,7 +79,7 @@ fn logits(generator: &mut Generator, text: &[u32]) -> Vec<f32> {
 }
 
 #[test]
-fn chunks_respect_the_limits_of_the_neural_engine() {
+fn chunks_pass_neural_engine_checks() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
     for weights in [Weights::Exact, Weights::Int8] {
@@ -102,7 +102,7 @@ fn chunks_respect_the_limits_of_the_neural_engine() {
 
 /// Layers share one state, and heads of 8 elements are padded to 32.
 #[test]
-fn other_layouts_have_few_aligned_states() {
+fn coremill_and_executorch_layouts_use_one_aligned_state() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
     for layout in [Layout::Coremill, Layout::ExecuTorch] {
@@ -121,7 +121,7 @@ fn other_layouts_have_few_aligned_states() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused() {
+fn rejects_invalid_options_and_corrupt_coremill_json() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let refusal = |options: BuildOptions| {

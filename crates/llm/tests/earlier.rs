@@ -74,7 +74,7 @@ fn expected(table: &[f32], head: &[f32], ids: &[u32]) -> Vec<Vec<f64>> {
 }
 
 #[test]
-fn packages_with_two_states_for_each_layer_are_read() {
+fn reads_earlier_packages_with_two_states_per_layer() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("model.mlpackage");
     let (table, head) = (weights(1), weights(2));

@@ -27,7 +27,7 @@ fn logits(generator: &mut Generator, parts: &[&[u32]]) -> Vec<Vec<f32>> {
 const PARTS: [&[u32]; 4] = [&[3, 5, 4, 9, 7], &[6], &[11, 3], &[8]];
 
 #[test]
-fn programs_have_the_logits_of_functions() {
+fn executorch_layouts_match_coremill_logits() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let compiled = model.compile(Device::Host, 1, &options(Layout::Coremill, 4));
     let mut functions = Generator::new(compiled.expect("compiles")).expect("loads");
@@ -84,7 +84,7 @@ fn elements(program: &coremill_pte::Program, name: &str) -> (ScalarType, Vec<i32
 }
 
 #[test]
-fn constant_methods_describe_the_model() {
+fn constant_methods_hold_model_metadata() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let program = model.to_program(&options(Layout::ExecuTorch, 8)).expect("a program");
     assert_eq!(constants(&program, "get_max_seq_len"), [Value::Int(8)]);
@@ -111,7 +111,7 @@ fn constant_methods_describe_the_model() {
 }
 
 #[test]
-fn blocks_fit_in_the_context_by_default() {
+fn default_prefill_block_fits_context() {
     let model = LanguageModel::open(tiny()).expect("opens");
     for layout in [Layout::ExecuTorch, Layout::ExecuTorchStatic, Layout::ExecuTorchMultifunction] {
         let options = BuildOptions::default().context(CONTEXT).layout(layout);
@@ -124,7 +124,7 @@ fn blocks_fit_in_the_context_by_default() {
 }
 
 #[test]
-fn layouts_that_do_not_fit_are_refused() {
+fn rejects_coremill_layout_and_prefill_of_whole_context() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let error = model.to_program(&options(Layout::Coremill, 4)).expect_err("no runner");
     assert_eq!(error.kind(), ErrorKind::Argument);

@@ -39,7 +39,7 @@ fn generator(model: &LanguageModel, prefill: usize) -> Generator {
 }
 
 #[test]
-fn blocks_and_single_tokens_give_the_same_logits() {
+fn prefill_blocks_match_single_token_logits() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let ids = model.tokenizer().expect("a tokenizer").encode("ab cab.", true).expect("short");
     let [mut blocks, mut singles] = [8, 1].map(|prefill| generator(&model, prefill));
@@ -50,7 +50,7 @@ fn blocks_and_single_tokens_give_the_same_logits() {
 }
 
 #[test]
-fn prompts_are_read_in_blocks_of_two_sizes() {
+fn prefill_with_two_block_sizes_matches_single_tokens() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let options = BuildOptions::default().context(32).prefill(4).long_prefill(8);
     let options = options.precision(Precision::Fp32);
@@ -73,7 +73,7 @@ fn prompts_are_read_in_blocks_of_two_sizes() {
 }
 
 #[test]
-fn a_caller_can_keep_the_cache() {
+fn caller_held_kv_cache_matches_stateful_cache() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let options = BuildOptions::default().context(32).prefill(4).precision(Precision::Fp32);
     let compiled = |options: &BuildOptions| model.compile(Device::Host, 1, options);
@@ -104,7 +104,7 @@ fn a_caller_can_keep_the_cache() {
 }
 
 #[test]
-fn long_blocks_need_a_longer_context() {
+fn omits_long_prefill_block_for_unsuitable_options() {
     let usual = BuildOptions::default();
     assert_eq!(usual.long_block(), Some(256));
     assert_eq!(usual.clone().context(512).long_block(), Some(256));
@@ -121,7 +121,7 @@ fn long_blocks_need_a_longer_context() {
 }
 
 #[test]
-fn folders_without_a_tokenizer_have_a_warning() {
+fn warns_if_tokenizer_is_missing() {
     let scratch = tempfile::tempdir().expect("a directory");
     let folder = changed(scratch.path(), "config.json", |text| text);
     let warning = || {
@@ -134,7 +134,7 @@ fn folders_without_a_tokenizer_have_a_warning() {
 }
 
 #[test]
-fn generation_ends_where_it_must() {
+fn generation_ends_at_context_max_tokens_or_eos() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let tokenizer = model.tokenizer().expect("a tokenizer");
     let prompt = tokenizer.encode("ab", true).expect("short");
@@ -188,7 +188,7 @@ fn shared_prefixes<const N: usize>(
 }
 
 #[test]
-fn common_prefixes_are_read_once() {
+fn reuses_kv_cache_of_common_prefix() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let texts = [&[3, 5, 4, 9, 7, 6][..], &[3, 5, 4, 8, 7], &[3, 5, 4, 8, 7], &[9, 3]];
     let (_, kept) = shared_prefixes(&mut generator(&model, 4), texts);
@@ -237,7 +237,7 @@ fn recurrent(folder: &Path) -> LanguageModel {
 
 /// A recurrent state holds all tokens: it can go on, but not back.
 #[test]
-fn recurrent_models_read_a_changed_text_again() {
+fn recurrent_model_rereads_prompt_if_prefix_changes() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let texts = [&[3, 5, 4, 9][..], &[3, 5, 4, 9, 6, 2], &[3, 5, 4, 8, 7]];
     let mut generator = generator(&recurrent(scratch.path()), 1);
@@ -247,7 +247,7 @@ fn recurrent_models_read_a_changed_text_again() {
 }
 
 #[test]
-fn cancelled_generations_end() {
+fn cancellation_stops_prefill_and_generation() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let tokenizer = model.tokenizer().expect("a tokenizer");
     let mut generator = generator(&model, 2);
@@ -272,7 +272,7 @@ fn cancelled_generations_end() {
 }
 
 #[test]
-fn other_files_are_refused_by_name() {
+fn rejects_unsupported_config_and_missing_tensors() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let refusal = |name: &str, from: &str, to: &str| {
         let folder = changed(scratch.path(), name, |text| text.replace(from, to));
@@ -305,7 +305,7 @@ fn other_files_are_refused_by_name() {
 }
 
 #[test]
-fn contexts_have_limits() {
+fn rejects_context_prefill_and_tokens_out_of_range() {
     let model = LanguageModel::open(tiny()).expect("opens");
     for (context, prefill) in [(0, 1), (33, 1), (16, 17), (16, 0)] {
         let options = BuildOptions::default().context(context).prefill(prefill);
@@ -318,7 +318,7 @@ fn contexts_have_limits() {
 }
 
 #[test]
-fn companions_of_another_model_are_kept() {
+fn rejects_overwriting_companions_of_another_model() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = LanguageModel::open(tiny()).expect("opens");
     let files = model.companions().expect("files");
@@ -330,7 +330,7 @@ fn companions_of_another_model_are_kept() {
 }
 
 #[test]
-fn rules_choose_the_form_of_some_weights() {
+fn compression_rules_apply_to_selected_weights() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let form = CompressionConfig {
         values: Values::Linear(LinearConfig::default()),
@@ -371,7 +371,7 @@ fn rules_choose_the_form_of_some_weights() {
 }
 
 #[test]
-fn templates_come_with_the_files() {
+fn loads_chat_template_from_model_folder() {
     let bundle = Bundle::open(tiny()).expect("opens");
     let template = bundle.chat_template().expect("sound").expect("there is one");
     let text = template.render(&[Message::new("user", "cab")], true).expect("sound");
@@ -379,7 +379,7 @@ fn templates_come_with_the_files() {
 }
 
 #[test]
-fn weights_that_fp16_represents_have_no_losses() {
+fn weights_exact_in_fp16_report_no_losses() {
     let model = LanguageModel::open(tiny()).expect("opens");
     for weights in [Weights::Exact, Weights::Fp16] {
         let losses = model.losses(weights).expect("reads");

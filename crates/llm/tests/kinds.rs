@@ -26,7 +26,7 @@ fn open_as(kind: ModelKind, path: &Path) -> Result<(), Error> {
 }
 
 #[test]
-fn models_of_other_kinds_are_refused() {
+fn rejects_source_models_of_another_kind_with_hint() {
     let kinds = [
         ("tiny", ModelKind::Text, "generate text with it"),
         ("tinybert", ModelKind::Embedding, "compute the embeddings of texts with it"),
@@ -49,7 +49,7 @@ fn models_of_other_kinds_are_refused() {
 }
 
 #[test]
-fn converted_models_of_other_kinds_are_refused() {
+fn rejects_converted_models_of_another_kind() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = EmbeddingModel::open(file("tinybert")).expect("opens");
     let embedding = folder.path().join("embedding");
@@ -67,7 +67,7 @@ fn converted_models_of_other_kinds_are_refused() {
 }
 
 #[test]
-fn absent_files_are_no_models_of_another_kind() {
+fn reports_missing_file_for_every_model_kind() {
     for kind in [ModelKind::Text, ModelKind::Embedding, ModelKind::Speech] {
         let error = open_as(kind, &file("absent.gguf")).expect_err("no file");
         assert_eq!(error.kind(), ErrorKind::File, "{error}");
@@ -75,7 +75,7 @@ fn absent_files_are_no_models_of_another_kind() {
 }
 
 #[test]
-fn models_of_all_kinds_have_tokenizers() {
+fn loads_tokenizer_of_every_model_kind() {
     for name in ["tiny", "tinybert", "tinywhisper"] {
         let tokenizer = tokenizer_of(file(name)).expect("a tokenizer");
         assert!(!tokenizer.encode("a cat", false).expect("ids").is_empty());

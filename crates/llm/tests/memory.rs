@@ -10,7 +10,7 @@ mod support;
 const CONTEXT: usize = 32;
 
 #[test]
-fn caches_take_two_bytes_for_each_element() {
+fn kv_cache_takes_two_bytes_per_element() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = support::deep(&folder.path().join("deep"));
     let config = model.config();

@@ -6,16 +6,16 @@ mod language;
 mod seeds;
 
 #[test]
-fn gguf() {
+fn gguf_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "gguf", language::gguf);
 }
 
 #[test]
-fn tokenizers() {
+fn tokenizer_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "tokenizer", language::tokenizer);
 }
 
 #[test]
-fn templates() {
+fn chat_template_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "template", language::template);
 }

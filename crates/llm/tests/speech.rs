@@ -30,7 +30,7 @@ fn transcribe(model: &mut Transcriber, options: &TranscribeOptions) -> Transcrip
 }
 
 #[test]
-fn converted_models_transcribe_as_their_files() {
+fn converted_model_transcribes_like_its_source() {
     let directory = tempfile::tempdir().expect("a directory");
     let model = SpeechModel::open(tiny()).expect("opens");
     let companions = model.companions().expect("a tokenizer");
@@ -61,7 +61,7 @@ fn converted_models_transcribe_as_their_files() {
 }
 
 #[test]
-fn transcriptions_end_when_they_are_cancelled() {
+fn cancelled_transcription_returns_no_segments() {
     let mut options = TranscribeOptions::default();
     options.cancel = Some(Arc::new(AtomicBool::new(true)));
     let found = transcribe(&mut open(&tiny()), &options);
@@ -69,7 +69,7 @@ fn transcriptions_end_when_they_are_cancelled() {
 }
 
 #[test]
-fn errors_name_their_cause() {
+fn rejects_invalid_audio_languages_and_tokens() {
     let mut model = open(&tiny());
     let refused =
         |model: &mut Transcriber, audio: &Audio, change: &dyn Fn(&mut TranscribeOptions)| {

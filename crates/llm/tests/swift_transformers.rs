@@ -72,7 +72,7 @@ fn interface(model: &Model) -> Vec<String> {
 }
 
 #[test]
-fn the_interface_is_that_of_the_library() {
+fn interface_matches_swift_transformers() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let mut executable = swift(&model);
     assert_eq!(interface(executable.model().expect("a model")), INTERFACE);
@@ -95,7 +95,7 @@ fn distance(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn both_callers_find_the_logits_of_the_usual_layout() {
+fn row_and_square_masks_match_default_layout_logits() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let mut usual = expected(&model);
     let vocabulary = usual.vocabulary();
@@ -135,7 +135,7 @@ fn changed(folder: &Path, change: impl FnOnce(&mut Value)) -> LanguageModel {
 }
 
 #[test]
-fn packages_generate_the_tokens_of_the_usual_layout() {
+fn package_generates_same_tokens_as_default_layout() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let name = |name: &str| {
         let name = name.to_owned();
@@ -189,7 +189,7 @@ fn packages_generate_the_tokens_of_the_usual_layout() {
 }
 
 #[test]
-fn short_contexts_are_refused() {
+fn rejects_context_below_three() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let options = BuildOptions::default().context(2).prefill(1).layout(Layout::SwiftTransformers);
     let error = model.compile(Device::Host, 1, &options).err().expect("refused");

@@ -71,7 +71,7 @@ fn verified(model: &LanguageModel, destination: &Destination) -> Score {
 }
 
 #[test]
-fn written_models_agree_with_their_source_and_with_no_other() {
+fn verify_matches_source_and_detects_another_model() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = LanguageModel::open(source(&scratch.path().join("a"), 1).folder).expect("opens");
     let other = LanguageModel::open(source(&scratch.path().join("b"), 2).folder).expect("opens");
@@ -108,7 +108,7 @@ fn decibels_of_int8(rows: &[f32]) -> f64 {
 }
 
 #[test]
-fn losses_of_integers_are_reported() {
+fn reports_int8_signal_to_noise_of_every_matrix() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = source(&scratch.path().join("a"), 3);
     let model = LanguageModel::open(&source.folder).expect("opens");
@@ -143,7 +143,7 @@ fn assert_accepted(path: &Path) {
 
 /// The arithmetic of the Neural Engine, and weights in forms that it reads, move the predictions by at most these divergences from fp32.
 #[test]
-fn models_for_the_neural_engine_agree_in_its_arithmetic() {
+fn ane_numerics_stay_within_divergence_bounds() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = LanguageModel::open(source(&scratch.path().join("a"), 5).folder).expect("opens");
     let forms =

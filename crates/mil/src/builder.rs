@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_identifiers() {
+    fn fresh_names_are_unique_identifiers() {
         let mut builder = builder();
         assert!(builder.reserve("y_1"));
         assert!(!builder.reserve("y_1"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_get_the_names_that_they_claim() {
+    fn claiming_name_renames_existing_value() {
         let mut builder = builder();
         let x = builder.input("x", Type::tensor(DType::Fp32, &[2]));
         let inner = builder.append(relu(x), "relu").expect("it stands")[0];
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_hold_what_is_appended_while_they_are_open() {
+    fn open_block_collects_ops_but_not_constants() {
         let mut builder = builder();
         let x = builder.input("x", Type::tensor(DType::Fp32, &[2]));
         builder.open_block(&[]);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn folded_operations_leave_constants() {
+    fn fold_hook_replaces_ops_with_constants() {
         let fold: Fold = |_, op, _| match op.kind() {
             Some(OpKind::Relu) => Ok(Some(vec![Constant::fp32(7.0)])),
             Some(OpKind::Exp) => Err(InferError::new("cannot be evaluated")),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_operations_leave_nothing() {
+    fn rejected_op_leaves_function_unchanged() {
         let mut builder = builder();
         let x = builder.input("x", Type::tensor(DType::Int32, &[2]));
         let exp = Op::new(OpKind::Exp).with("x", Binding::Value(x));

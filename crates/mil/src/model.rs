@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_without_functions_is_that_of_the_only_function() {
+    fn single_function_uses_top_level_signature() {
         let mut model = Model::default();
         model.program.functions.push(Function::new("forward", Opset::Ios15));
         model.description.inputs.push(feature("x"));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_have_signatures_of_their_own() {
+    fn each_function_has_separate_signature() {
         let mut model = Model::default();
         for (name, input) in [("prompt", "tokens"), ("step", "token")] {
             model.program.functions.push(Function::new(name, Opset::Ios18));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_stay_sorted_and_distinct() {
+    fn user_defined_metadata_is_sorted_and_unique() {
         let mut metadata = Metadata::default();
         for (name, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
             metadata.set_user_defined(name, value);

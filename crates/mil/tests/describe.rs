@@ -41,7 +41,7 @@ fn shown(features: &[model::FeatureDescription]) -> Vec<String> {
 }
 
 #[test]
-fn fixed_shapes_and_scalars() {
+fn describes_fixed_shapes_and_scalars() {
     let model = described(
         r#"program(1.3)
 {
@@ -59,7 +59,7 @@ fn fixed_shapes_and_scalars() {
 }
 
 #[test]
-fn ranges_come_from_the_attribute() {
+fn reads_shape_ranges_from_attribute() {
     let model = described(
         r#"program(1.3)
 {
@@ -81,7 +81,7 @@ fn ranges_come_from_the_attribute() {
 }
 
 #[test]
-fn enumerated_shapes_belong_together() {
+fn reads_enumerated_shapes_from_attribute() {
     // Apple's compiler writes other keys, but they are read as well.
     let model = described(
         r#"program(1.3)
@@ -98,7 +98,7 @@ fn enumerated_shapes_belong_together() {
 }
 
 #[test]
-fn states_and_several_functions() {
+fn describes_states_and_multiple_functions() {
     let model = described(
         r#"program(1.3)
 {
@@ -121,7 +121,7 @@ fn states_and_several_functions() {
 }
 
 #[test]
-fn classifiers() {
+fn describes_classifier_outputs() {
     let model = described(
         r#"program(1.3)
 {
@@ -140,7 +140,7 @@ fn classifiers() {
 }
 
 #[test]
-fn what_cannot_be_described_is_refused() {
+fn rejects_undescribable_input_and_output_types() {
     let function = |input: &str, output: &str| {
         format!(
             "program(1.3)\n{{\n    func main<ios17>({input} x) {{\n            {output} y = f(x = x);\n        }} -> (y);\n}}"

@@ -104,7 +104,7 @@ fn inference_agrees_with_coremltools() {
 }
 
 #[test]
-fn every_operation_is_judged() {
+fn every_operation_is_compared_with_coremltools() {
     let mut judged: BTreeSet<String> = BTreeSet::new();
     for family in families() {
         for operation in family.operations {
@@ -123,7 +123,7 @@ fn every_operation_is_judged() {
 /// Results for unknown dimensions must hold for every size. If the symbols of an instance are replaced by
 /// numbers, inference must return the values of the expressions.
 #[test]
-fn open_dimensions_agree_with_fixed_ones() {
+fn symbolic_dimensions_agree_with_fixed_ones() {
     let mut failures = Vec::new();
     let (mut compared, mut refused) = (0, 0);
     for instance in families().iter().flat_map(|family| &family.instances) {

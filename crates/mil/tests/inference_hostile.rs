@@ -51,7 +51,7 @@ const TEXTS: [&str; 24] = [
 ];
 
 #[test]
-fn no_program_makes_inference_panic() {
+fn inference_of_random_programs_does_not_panic() {
     let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
     let mut accepted = 0;
     for opset in Opset::ALL {
@@ -69,7 +69,7 @@ fn no_program_makes_inference_panic() {
 
 /// Nested loops whose bodies change every dimension are walked only a few times per level.
 #[test]
-fn nested_loops_do_not_multiply() {
+fn nested_loops_do_not_take_exponential_time() {
     let mut function = Function::new("main", Opset::Ios18);
     let body = function.body;
     let open = |dims: usize| {

@@ -50,7 +50,7 @@ fn inferred(opset: &str, inputs: &str, body: &str) -> String {
 const SHAPE: &str = "tensor<int32, [3]> s = shape(x = x)";
 
 #[test]
-fn elements_of_shapes_are_followed_beyond_coremltools() {
+fn tracks_shape_elements_beyond_coremltools() {
     let x = "tensor<fp32, [?, 4, ?]> x";
     let after = |operation: &str| inferred("ios18", x, &format!("{SHAPE}\n{operation}"));
     let cases = [
@@ -102,7 +102,7 @@ fn elements_of_shapes_are_followed_beyond_coremltools() {
 }
 
 #[test]
-fn slices_of_open_axes_are_expressions() {
+fn slices_of_unknown_axes_have_symbolic_extents() {
     let slice = |begin: &str, end: &str, more: &str| {
         let body = format!(
             "tensor<fp32, [?]> y = slice_by_index(x = x, begin = tensor<int32, [1]>([{begin}]), \
@@ -122,7 +122,7 @@ fn slices_of_open_axes_are_expressions() {
 }
 
 #[test]
-fn a_causal_mask_is_as_large_as_its_attention() {
+fn causal_mask_shape_follows_sequence_length() {
     let body = "tensor<int32, [2]> s = shape(x = x)\n\
         int32 n = gather(x = s, indices = int32(1))\n\
         tensor<int32, [?]> r = range_1d(start = int32(0), end = n, step = int32(1))\n\
@@ -132,7 +132,7 @@ fn a_causal_mask_is_as_large_as_its_attention() {
 }
 
 #[test]
-fn hostile_constants_are_refused_or_left_open() {
+fn hostile_constants_are_rejected_or_give_valid_shapes() {
     let x = "tensor<fp32, [?, 4]> x";
     let cases = [
         (
@@ -187,7 +187,7 @@ fn hostile_constants_are_refused_or_left_open() {
 }
 
 #[test]
-fn ranks_cannot_be_doubled_again_and_again() {
+fn rejects_repeated_rank_doubling() {
     let mut body = String::new();
     let mut last = "x".to_owned();
     for step in 0..40 {
@@ -202,7 +202,7 @@ fn ranks_cannot_be_doubled_again_and_again() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn total_folded_elements_are_bounded() {
     let fill = "fill(shape = tensor<int32, [1]>([4096]), value = int32(1))";
     let count = MAX_KEPT / 4096 + 8;
     let lines = (0..count).map(|step| format!("tensor<int32, [4096]> y{step} = {fill}"));
@@ -219,7 +219,7 @@ fn what_is_kept_is_bounded() {
 }
 
 #[test]
-fn refusals_say_what_was_found_and_what_is_accepted() {
+fn errors_state_found_and_accepted_values() {
     let x = "tensor<fp32, [2, 3]> x";
     let cases = [
         (

@@ -14,7 +14,7 @@ const PRINTS: &str = "// prints\n";
 const FAILS: &str = "// fails\n";
 
 #[test]
-fn files() {
+fn text_files_print_or_fail_as_expected() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/text");
     let mut paths: Vec<_> = std::fs::read_dir(folder)
         .expect("tests/text")
@@ -88,7 +88,7 @@ fn commented(text: &str) -> String {
 }
 
 #[test]
-fn hostile_texts_are_refused_quickly() {
+fn rejects_hostile_texts_within_time_limit() {
     let parse = |text: &str| text::parse(text, &NoWeights).expect_err("no program");
     let value = |open: &str| {
         let mut text = String::from("program(1.3)[a = tensor<fp32, [1]>(");
@@ -121,7 +121,7 @@ fn hostile_texts_are_refused_quickly() {
 }
 
 #[test]
-fn every_cut_and_every_changed_byte_of_a_program_is_no_panic() {
+fn truncated_and_mutated_programs_do_not_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/text");
     for name in ["blocks.mil", "literals.mil", "names.mil", "containers.mil", "compressed.mil"] {
         let text = std::fs::read_to_string(folder.join(name)).expect("file");
@@ -147,7 +147,7 @@ fn every_cut_and_every_changed_byte_of_a_program_is_no_panic() {
 }
 
 #[test]
-fn spans_are_those_of_the_text_as_it_was_written() {
+fn spans_match_unformatted_source_text() {
     let source = "// func f\nprogram(1.3) {\n func // named\n  main<ios17>(bool b,\n\ttensor<fp16, [2]> x)\n {\n\
         tensor<fp16, [2]>\n y // =\n = cond(pred=b)\n [name = string(\"y\")]\n\
         () { fp16 one=const ( ) [ val = fp16 ( 1 ) ] // first\n ; tensor<fp16, [2]> t = add(x=x, y=one); } -> (t)\n\

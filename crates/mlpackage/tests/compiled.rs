@@ -29,7 +29,7 @@ fn find(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_text_of_apples_is_parsed_and_printed_as_it_was() {
+fn apple_mil_text_round_trips_exactly() {
     let mut paths = Vec::new();
     find(&folder(), "model.mil", &mut paths);
     assert_eq!(paths.len(), 23);
@@ -162,7 +162,7 @@ fn without_build_info(text: &[u8]) -> String {
 }
 
 #[test]
-fn compiled_models_equal_apples() {
+fn compiled_models_match_apple_compiler() {
     let pairs = pairs();
     assert_eq!(pairs.len(), 8 + 15, "8 models and the 15 parts of 8 pipelines");
     let mut same_model_files = 0;
@@ -279,7 +279,7 @@ const STATEFUL: &str = r#"program(1.3)
 "#;
 
 #[test]
-fn states_functions_and_several_weight_files() {
+fn round_trips_states_functions_and_weight_files() {
     let mut model = from_text(STATEFUL);
     let metadata = model.description.metadata.get_or_insert_default();
     metadata.author = "A. N. Other".to_owned();
@@ -324,7 +324,7 @@ fn states_functions_and_several_weight_files() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn rejects_unwritable_models_and_foreign_targets() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("model.mlmodelc");
     let write = |model: &Model| {
@@ -353,7 +353,7 @@ fn what_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn rejects_incomplete_and_corrupt_compiled_models() {
     let error = compiled::read(&folder()).expect_err("no compiled model");
     assert_eq!(error.kind(), ErrorKind::NotAModel);
     let model = from_text(STATEFUL);

@@ -75,14 +75,14 @@ fn read_beside(
 }
 
 #[test]
-fn packages_are_read_as_they_stood_at_one_time() {
+fn package_reads_are_atomic_during_replacement() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let target = directory.path().join("model.mlpackage");
     read_beside(&target, layers::write, |path| package::read(path).expect("it is read"));
 }
 
 #[test]
-fn compiled_models_are_read_as_they_stood_at_one_time() {
+fn compiled_model_reads_are_atomic_during_replacement() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let target = directory.path().join("model.mlmodelc");
     let write = |path: &Path, model: &Model| {

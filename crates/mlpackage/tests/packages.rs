@@ -57,7 +57,7 @@ fn copy(name: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn packages_survive_being_written_again() {
+fn golden_packages_round_trip() {
     let directory = tempfile::tempdir().expect("temporary directory");
     for path in all_golden() {
         let name = path.file_name().expect("a name");
@@ -79,7 +79,7 @@ fn packages_survive_being_written_again() {
 }
 
 #[test]
-fn weights_that_are_laid_out_afresh_are_the_same_weights() {
+fn new_weight_layout_preserves_weights() {
     let directory = tempfile::tempdir().expect("temporary directory");
     for path in all_golden() {
         let mut model = package::read(&path).expect("sound");
@@ -106,7 +106,7 @@ fn bytes_of(tree: &[(String, Buffer)]) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn trees_hold_what_directories_do() {
+fn virtual_trees_match_written_directories() {
     let directory = tempfile::tempdir().expect("temporary directory");
     for path in all_golden() {
         let mut model = package::read(&path).expect("sound");
@@ -138,7 +138,7 @@ fn trees_hold_what_directories_do() {
 }
 
 #[test]
-fn equal_models_have_trees_of_equal_content() {
+fn tree_content_hash_identifies_model() {
     let content = |name: &str| {
         let model = package::read(&golden(name)).expect("sound");
         let verified = verify(&model).unwrap_or_else(|report| panic!("{}", report.summary()));
@@ -157,7 +157,7 @@ fn equal_models_have_trees_of_equal_content() {
 }
 
 #[test]
-fn trees_with_paths_that_lead_elsewhere_are_refused() {
+fn rejects_trees_with_unsafe_paths() {
     for path in ["../Manifest.json", "/Manifest.json", "a//b", "C:/x", ""] {
         let files = || [(path.to_owned(), Buffer::from(Vec::new()))];
         assert_eq!(package::from_tree(files()).expect_err(path).kind(), ErrorKind::Package);
@@ -191,7 +191,7 @@ fn forget_places(model: &mut Model) {
 }
 
 #[test]
-fn descriptions_are_read() {
+fn reads_features_states_functions_and_metadata() {
     let read = |name: &str| package::read(&golden(name)).expect("sound");
     let state = read("accumulator-ios18.mlpackage");
     assert!(matches!(state.description.states[0].ty, FeatureType::State(_)));
@@ -224,7 +224,7 @@ fn descriptions_are_read() {
 }
 
 #[test]
-fn a_model_file_is_read_with_the_weights_beside_it() {
+fn reads_bare_model_file_with_adjacent_weights() {
     let path = golden("convolutions-ios15.mlpackage");
     let package = package::read(&path).expect("sound");
     let file = path.join("Data/com.apple.CoreML/model.mlmodel");
@@ -242,7 +242,7 @@ fn a_model_file_is_read_with_the_weights_beside_it() {
 }
 
 #[test]
-fn what_is_not_ours_survives() {
+fn preserves_foreign_files_and_manifest_items() {
     let (directory, path) = copy("ranged-ios15.mlpackage");
     let large = vec![3; 200_000];
     fs::create_dir_all(path.join("Data/com.example")).expect("a directory");
@@ -267,7 +267,7 @@ fn what_is_not_ours_survives() {
 }
 
 #[test]
-fn identifiers_follow_the_content() {
+fn root_identifier_depends_only_on_content() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let mut model = package::read(&golden("ranged-ios15.mlpackage")).expect("sound");
     let root = |name: &str, model: &Model| {
@@ -284,7 +284,7 @@ fn identifiers_follow_the_content() {
 }
 
 #[test]
-fn a_package_takes_the_place_of_a_package_and_of_nothing_else() {
+fn write_replaces_only_packages() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let model = package::read(&golden("ranged-ios15.mlpackage")).expect("sound");
     let other = package::read(&golden("image_rgb-ios15.mlpackage")).expect("sound");
@@ -317,7 +317,7 @@ fn a_package_takes_the_place_of_a_package_and_of_nothing_else() {
 }
 
 #[test]
-fn a_package_is_written_over_the_one_it_was_read_from() {
+fn overwrites_own_source_package() {
     let (_directory, path) = copy("convolutions-ios15.mlpackage");
     let mut model = package::read(&path).expect("sound");
     model.description.metadata.get_or_insert_default().version = "2".into();
@@ -326,7 +326,7 @@ fn a_package_is_written_over_the_one_it_was_read_from() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_nothing() {
+fn rejected_write_leaves_no_files() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("a.mlpackage");
     let base = package::read(&golden("ranged-ios15.mlpackage")).expect("sound");
@@ -355,7 +355,7 @@ fn what_cannot_be_written_leaves_nothing() {
 }
 
 #[test]
-fn damaged_packages_are_refused() {
+fn rejects_damaged_packages() {
     type Damage = fn(&Path);
     fn manifest(path: &Path, from: &str, to: &str) {
         let file = path.join("Manifest.json");
@@ -438,7 +438,7 @@ fn damaged_packages_are_refused() {
 
 #[cfg(unix)]
 #[test]
-fn symbolic_links_are_refused_wherever_they_are() {
+fn rejects_symlinks_anywhere_in_package() {
     for part in [
         "Manifest.json",
         "Data",
@@ -467,7 +467,7 @@ fn symbolic_links_are_refused_wherever_they_are() {
 
 #[cfg(unix)]
 #[test]
-fn the_path_itself_may_be_a_link() {
+fn accepts_symlink_to_package() {
     let (directory, path) = copy("ranged-ios15.mlpackage");
     let link = directory.path().join("link.mlpackage");
     std::os::unix::fs::symlink(&path, &link).expect("a link");

@@ -61,7 +61,7 @@ fn models() -> Vec<(String, Model, PathBuf)> {
 }
 
 #[test]
-fn text_gives_the_same_program() {
+fn programs_round_trip_through_mil_text() {
     for (name, model, file) in models() {
         let program = &model.program;
         for dialect in [Dialect::V1_0, Dialect::V1_3] {
@@ -76,7 +76,7 @@ fn text_gives_the_same_program() {
 }
 
 #[test]
-fn compiled_models_give_the_same_program() {
+fn models_round_trip_through_compiled_form() {
     let mut refused = Vec::new();
     let models = models();
     let count = models.len();
@@ -117,7 +117,7 @@ fn compiled_models_give_the_same_program() {
 }
 
 #[test]
-fn text_is_that_of_mlmodelc_export() {
+fn mil_text_matches_mlmodelc_export() {
     let (mut same, mut skipped) = (0, Vec::new());
     for (name, model, file) in models() {
         let bytes = std::fs::read(&file).expect("model file");

@@ -67,7 +67,7 @@ fn without_build_info(text: &[u8]) -> String {
 }
 
 #[test]
-fn compiled_pipelines_equal_apples() {
+fn compiled_pipelines_match_apple_compiler() {
     for name in NAMES {
         let (_directory, path) = source(name);
         let pipeline = package::read_pipeline(&path).expect("readable").expect("a pipeline");
@@ -105,7 +105,7 @@ fn compiled_pipelines_equal_apples() {
 }
 
 #[test]
-fn pipelines_survive_both_forms() {
+fn pipelines_round_trip_as_package_and_compiled() {
     for name in NAMES {
         let (_directory, path) = source(name);
         let pipeline = package::read_pipeline(&path).expect("readable").expect("a pipeline");
@@ -170,7 +170,7 @@ fn image(name: &str, color_space: ColorSpace) -> FeatureDescription {
 }
 
 #[test]
-fn images_are_rounded_between_stages() {
+fn linking_converts_images_between_stages() {
     let mut first = stage(
         "look",
         "func main<ios17>(tensor<fp32, [1, 3, 2, 4]> x) { \
@@ -200,7 +200,7 @@ fn images_are_rounded_between_stages() {
 }
 
 #[test]
-fn probabilities_pass_from_a_stage_to_the_outputs() {
+fn linking_exposes_classifier_outputs_of_inner_stage() {
     let first = stage(
         "look",
         "func main<ios17>(tensor<fp32, [2]> x) { \
@@ -235,7 +235,7 @@ fn probabilities_pass_from_a_stage_to_the_outputs() {
 }
 
 #[test]
-fn names_are_told_apart() {
+fn linking_renames_colliding_values() {
     let body = |input: &str, output: &str| {
         format!(
             "func main<ios17>(tensor<fp32, [2]> {input}) {{ \
@@ -264,7 +264,7 @@ fn names_are_told_apart() {
 }
 
 #[test]
-fn what_cannot_be_linked_is_refused() {
+fn rejects_unlinkable_pipelines() {
     let relu = |input: &str, output: &str| {
         stage(
             "relu",

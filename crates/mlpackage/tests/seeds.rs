@@ -11,26 +11,26 @@ fn run(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn text() {
+fn mil_text_seeds_do_not_panic() {
     run("text", checks::text);
 }
 
 #[test]
-fn model() {
+fn model_file_seeds_do_not_panic() {
     run("model", checks::model);
 }
 
 #[test]
-fn manifest() {
+fn manifest_seeds_do_not_panic() {
     run("manifest", checks::manifest);
 }
 
 #[test]
-fn weights() {
+fn weight_file_seeds_do_not_panic() {
     run("weights", checks::weights);
 }
 
 #[test]
-fn compiled() {
+fn compiled_model_seeds_do_not_panic() {
     run("compiled", checks::compiled);
 }

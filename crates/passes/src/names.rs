@@ -35,7 +35,7 @@ pub(super) fn unused(names: &mut HashSet<String>, wanted: &str) -> String {
 }
 
 #[test]
-fn endings_of_precisions_are_dropped() {
+fn strips_precision_suffixes() {
     assert_eq!(without_precision("conv_1_fp16"), "conv_1");
     assert_eq!(without_precision("conv_1_cast_fp32"), "conv_1");
     assert_eq!(without_precision("_fp16"), "_fp16");

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn former_names_of_passes_are_accepted_and_unknown_ones_are_not() {
+    fn accepts_former_pass_names_and_rejects_unknown() {
         let check = |name: &str| check_pass_names(&[name.to_owned()]);
         assert!(check("noop_elimination").is_ok() && check("cancel").is_ok());
         let message = check("noop_eliminatoin").expect_err("unknown").message;

@@ -60,7 +60,7 @@ fn run(name: &str, mut draft: AnalyzedFunction) -> AnalyzedFunction {
 }
 
 #[test]
-fn programs_become_what_their_files_say() {
+fn passes_produce_expected_programs() {
     let bless = std::env::var_os("BLESS").is_some();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/passes");
     let mut failures = Vec::new();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_place_operators_have_a_functional_form() {
+    fn in_place_operators_have_functional_forms() {
         let mut schemas = Schemas::default();
         let mut missing = Vec::new();
         for line in include_str!("../../pt2/src/schemas.txt").lines() {

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_exist_where_strides_do() {
+    fn detects_reshapes_that_are_views() {
         assert!(strides_exist(&[4, 6], &[6, 1], &[24]));
         assert!(strides_exist(&[4, 6], &[6, 1], &[2, 2, 3, 2]));
         assert!(!strides_exist(&[6, 4], &[1, 6], &[24]));

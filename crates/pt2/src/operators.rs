@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_names_an_operator_that_torch_has_and_words_that_mean_something() {
+    fn operator_table_is_sorted_and_valid() {
         let mut before = "";
         for line in TEXT.lines() {
             let (name, words) = line.split_once(": ").expect("a name and what holds of it");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elementwise_has_tensors_and_no_dimensions() {
+    fn elementwise_operators_take_no_dim_argument() {
         let mut schemas = crate::schema::Schemas::default();
         for (name, _) in TABLE.iter().filter(|(_, words)| read(words).elementwise) {
             for overload in overloads("aten", name) {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_are_read() {
+    fn looks_up_operator_properties() {
         assert!(named("add").elementwise && named("add").promoting && !named("add").along);
         assert_eq!(named("matmul").autocast, [Some(Autocast::Lower); 2]);
         assert_eq!(named("exp").autocast, [None, Some(Autocast::Full)]);

@@ -726,7 +726,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_model_are_told_from_those_of_torch() {
+    fn model_source_skips_torch_stack_frames() {
         let trace = "  File \"/app/model.py\", line 7, in forward\n    x = self.embed(x)\n  \
                      File \"/lib/torch/nn/modules/sparse.py\", line 189, in forward\n    return F.embedding(\n";
         let origin = Origin { stack_trace: Some(trace.into()), ..Origin::default() };

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_promoted_as_torch_does() {
+    fn type_promotion_matches_torch() {
         use ScalarType::*;
         assert_eq!(promote(Float16, BFloat16), Float32);
         assert_eq!(promote(Int8, UInt8), Int16);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_with_dimensions_count_for_more() {
+    fn promotion_prefers_ranked_tensors_over_scalars() {
         use ScalarType::*;
         assert_eq!(promote_ranked([(Float16, 2), (Float32, 0)]), Some(Float16));
         assert_eq!(promote_ranked([(Int64, 2), (Float16, 0)]), Some(Float16));

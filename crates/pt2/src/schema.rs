@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_found_and_understood() {
+    fn finds_and_parses_every_schema() {
         let mut count = 0;
         for text in TEXT.lines() {
             let name = text.split('(').next().expect("a name");

@@ -454,7 +454,7 @@ mod tests {
     use super::RangeConstraint;
 
     #[test]
-    fn bounds_may_be_infinite() -> Result<(), serde_json::Error> {
+    fn parses_infinite_range_constraint_bounds() -> Result<(), serde_json::Error> {
         let range: RangeConstraint =
             serde_json::from_str(r#"{"min_val": 2, "max_val": "Infinity"}"#)?;
         assert_eq!((range.min_val, range.max_val), (Some(2), None));

@@ -28,7 +28,7 @@ fn read(bytes: Vec<u8>) -> Result<coremill_pt2::ExportedProgram, coremill_pt2::E
 }
 
 #[test]
-fn archives_of_older_versions_are_read() {
+fn reads_archives_of_older_torch_versions() {
     for (version, bytes, schema) in ARCHIVES {
         let program = read(bytes.to_vec()).unwrap_or_else(|error| panic!("{version}: {error}"));
         assert_eq!(program.schema_version, schema, "{version}");
@@ -93,7 +93,7 @@ fn archives_of_older_versions_are_read() {
 }
 
 #[test]
-fn archives_that_are_cut_short_are_refused() {
+fn rejects_truncated_archives() {
     let (_, bytes, _) = ARCHIVES[3];
     for length in (0..bytes.len()).step_by(211) {
         let error = read(bytes[..length].to_vec()).expect_err("it is cut short");
@@ -140,7 +140,7 @@ fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_flipped_byte_of_a_weight_is_found() {
+fn detects_flipped_byte_in_weights() {
     let mut found = 0;
     for (name, bytes, _) in ARCHIVES {
         let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("it is an archive");
@@ -173,7 +173,7 @@ fn pickles_are_not_executed() {
 }
 
 #[test]
-fn errors_name_the_node_and_what_is_wrong() {
+fn errors_name_entry_node_and_cause() {
     let (_, bytes, _) = ARCHIVES[3];
     for (from, to, entry, node, message) in [
         (
@@ -207,7 +207,7 @@ fn errors_name_the_node_and_what_is_wrong() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused() {
+fn rejects_non_archives_and_forged_entry_counts() {
     for bytes in
         [&b""[..], b"PK", b"{}", &[0; 100_000], b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"]
     {

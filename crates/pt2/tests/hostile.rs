@@ -63,7 +63,7 @@ fn two_by_three(config: &str, program: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_archive_that_is_altered_below_is_fine() {
+fn accepts_unaltered_test_archive() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let program = read_bytes(two_by_three(&config("weight_0", false, &w), &program(&w, "")));
     let program = prepare(program.expect("a program")).expect("functional");
@@ -71,7 +71,7 @@ fn the_archive_that_is_altered_below_is_fine() {
 }
 
 #[test]
-fn compressed_entries_are_refused_however_large_they_would_be() {
+fn rejects_compressed_entries() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let mut bytes = two_by_three(&config("weight_0", false, &w), &program(&w, ""));
     // Set the compression method in each directory record to 8, and the size in the archive to 4 GB.
@@ -87,7 +87,7 @@ fn compressed_entries_are_refused_however_large_they_would_be() {
 }
 
 #[test]
-fn entries_that_claim_more_than_the_file_has_are_refused() {
+fn rejects_entries_beyond_end_of_file() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let bytes = two_by_three(&config("weight_0", false, &w), &program(&w, ""));
     // Corrupt each size and offset of the directory in turn.
@@ -104,7 +104,7 @@ fn entries_that_claim_more_than_the_file_has_are_refused() {
 }
 
 #[test]
-fn tensors_that_claim_more_than_their_storage_are_refused() {
+fn rejects_tensors_that_exceed_their_storage() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let program = program(&w, "");
     for (sizes, strides, offset) in [
@@ -132,7 +132,7 @@ fn tensors_that_claim_more_than_their_storage_are_refused() {
 }
 
 #[test]
-fn weights_are_looked_for_in_the_archive_alone() {
+fn weight_paths_cannot_escape_archive() {
     let w = meta(&[2, 3], &[3, 1], 0);
     for path in ["/etc/passwd", "../../../../../../etc/passwd", "C:\\\\windows\\\\win.ini", "", "."]
     {
@@ -144,7 +144,7 @@ fn weights_are_looked_for_in_the_archive_alone() {
 }
 
 #[test]
-fn deep_json_is_refused() {
+fn rejects_deeply_nested_json_and_expressions() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let config = config("weight_0", false, &w);
     let depth = 100_000;
@@ -176,7 +176,7 @@ fn pickled(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn pickles_that_name_functions_are_refused() {
+fn rejects_pickles_that_call_functions() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let config = config("weight_0", false, &w);
     let program = program(&w, "");
@@ -201,7 +201,7 @@ fn pickles_that_name_functions_are_refused() {
 }
 
 #[test]
-fn objects_among_weights_are_never_made() {
+fn never_constructs_pickled_weight_objects() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let node = r#"{"target":"torch.ops.export.access_subclass_inner_tensor.default","inputs":[{"name":"src_subclass_tensor","arg":{"as_tensor":{"name":"w"}},"kind":1},{"name":"attr","arg":{"as_string":"qdata"},"kind":1}],"outputs":[{"as_tensor":{"name":"part"}}],"metadata":{},"name":"part"},"#;
     let used = program(&w, node)
@@ -236,7 +236,7 @@ fn objects_among_weights_are_never_made() {
 }
 
 #[test]
-fn chains_of_views_that_are_all_written_to_end() {
+fn rejects_long_chains_of_mutated_views() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let call = |target: &str, source: &str, more: &str, name: &str| {
         format!(
@@ -281,7 +281,7 @@ fn directory_record(name: &str, checksum: u32, size: u64, at: u64) -> Vec<u8> {
 }
 
 #[test]
-fn archives_beyond_four_gigabytes_are_mapped() {
+fn maps_zip64_archives_over_4_gb() {
     const ROWS: u64 = 1 << 30;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("large.pt2");

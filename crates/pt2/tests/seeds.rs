@@ -10,14 +10,14 @@ mod archive;
 mod seeds;
 
 #[test]
-fn archives() {
+fn archive_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "pt2", |data| {
         archive::archive(data);
     });
 }
 
 #[test]
-fn seeds_are_programs() {
+fn archive_seeds_are_valid_programs() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/pt2");
     for entry in fs::read_dir(folder).expect("the seeds") {
         let path = entry.expect("an entry").path();

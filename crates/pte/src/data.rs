@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_read_as_one_run() {
+    fn byte_rope_reads_parts_as_contiguous_bytes() {
         let parted = data(&[b"ab", b"", b"cde", b"f"]);
         assert_eq!((parted.len(), parted.parts().len()), (6, 3));
         assert_eq!(parted, data(&[b"abcdef"]));

@@ -28,7 +28,7 @@ fn sample() -> ExternalData {
 }
 
 #[test]
-fn what_is_written_reads_the_same() {
+fn round_trips_external_data() {
     let data = sample();
     let bytes = data.to_data().expect("written").to_buffer();
     assert_eq!(ExternalData::from_buffer(&bytes).expect("read"), data);
@@ -49,7 +49,7 @@ fn what_is_written_reads_the_same() {
 }
 
 #[test]
-fn what_is_not_sound_is_refused() {
+fn rejects_truncated_and_invalid_external_data() {
     let bytes = sample().to_data().expect("written").to_buffer().as_bytes().to_vec();
     for length in 0..bytes.len() {
         let error = ExternalData::from_buffer(&Buffer::from(bytes[..length].to_vec()));

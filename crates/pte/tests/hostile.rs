@@ -18,7 +18,7 @@ fn read(bytes: Vec<u8>) -> Result<Program, coremill_pte::Error> {
 }
 
 #[test]
-fn files_that_are_cut_short_are_refused() {
+fn rejects_truncated_programs() {
     let whole = bytes();
     for length in 0..whole.len() {
         let error = read(whole[..length].to_vec()).expect_err("it is cut short");
@@ -28,7 +28,7 @@ fn files_that_are_cut_short_are_refused() {
 }
 
 #[test]
-fn no_change_of_a_byte_does_harm() {
+fn changed_bytes_do_not_panic() {
     let whole = bytes();
     let mut refused = 0;
     for at in 0..whole.len() {
@@ -46,7 +46,7 @@ fn no_change_of_a_byte_does_harm() {
 }
 
 #[test]
-fn other_files_are_told_apart() {
+fn rejects_other_formats_and_newer_versions() {
     let error = read(b"PK\x03\x04 some archive".to_vec()).expect_err("another format");
     assert_eq!(error.kind(), ErrorKind::OtherFormat);
     assert_eq!(error.to_string(), "this is not an ExecuTorch program");
@@ -58,7 +58,7 @@ fn other_files_are_told_apart() {
 }
 
 #[test]
-fn headers_do_not_lie() {
+fn rejects_headers_with_wrong_sizes() {
     let whole = bytes();
     let length = whole.len() as u64;
     for (at, value) in
@@ -89,7 +89,7 @@ fn refuse(change: impl FnOnce(&mut Program), expected: &str) {
 
 /// Reader and writer share their validation, so this covers both.
 #[test]
-fn what_refers_to_nothing_is_refused() {
+fn rejects_out_of_range_references_and_invalid_tensors() {
     let value = |index: usize, value: Value| {
         move |program: &mut Program| {
             program.plans[0].values[index] = value;

@@ -31,7 +31,7 @@ fn blob(description: &str) -> ByteRope {
 }
 
 #[test]
-fn directories_read_as_they_are_written() {
+fn round_trips_payload_directories() {
     let written = directory();
     let data = written.to_data().expect("written");
     assert_eq!(data.to_buffer().as_bytes()[..300], [7; 300], "weights come first");
@@ -52,7 +52,7 @@ fn directories_read_as_they_are_written() {
 }
 
 #[test]
-fn large_directories_have_files_at_pages() {
+fn large_directories_align_files_to_pages() {
     let mut large = Directory::new("lowered_module");
     // One buffer repeated many times is a large file that needs no memory.
     let part = Buffer::from(vec![1; 1 << 20]);
@@ -69,7 +69,7 @@ fn large_directories_have_files_at_pages() {
 }
 
 #[test]
-fn hostile_directories_are_refused() {
+fn rejects_hostile_directories() {
     let file = |name: &str, offset: u64, size: u64| {
         format!(
             r#"{{"children":{{}},"dataRegion":{{"offset":{offset},"size":{size}}},"kind":0,"name":"{name}"}}"#
@@ -157,7 +157,7 @@ fn hostile_directories_are_refused() {
 }
 
 #[test]
-fn descriptions_have_a_limit() {
+fn rejects_oversized_directory_descriptions() {
     let name = "a".repeat(200);
     let long = format!(r#"{{"nodes":[{{"children":{{"{}"#, format!("{name}\":0,\"").repeat(60_000));
     let error = Directory::read(&blob(&long)).expect_err("it is too long");
@@ -165,7 +165,7 @@ fn descriptions_have_a_limit() {
 }
 
 #[test]
-fn paths_that_lead_elsewhere_are_not_written() {
+fn rejects_escaping_and_conflicting_paths() {
     let mut directory = directory();
     for path in ["../a", "/a", "a/../b", "a//b", "a\\b", "c:d", ""] {
         directory.insert(path, b"a".to_vec()).expect_err(path);
@@ -196,7 +196,7 @@ fn data_of(payload: ByteRope, named: &[(&str, ByteRope)]) -> (Program, Delegate)
 }
 
 #[test]
-fn delegates_are_given_directories() {
+fn reads_metadata_and_model_from_payload() {
     let (program, delegate) = data_of(directory().to_data().expect("written"), &[]);
     let payload = Payload::of(&program, &delegate).expect("a payload");
     assert_eq!(payload.interface().expect("the only one").inputs, ["x", "é"]);
@@ -216,7 +216,7 @@ fn delegates_are_given_directories() {
 }
 
 #[test]
-fn delegates_refer_to_named_data() {
+fn resolves_payload_references_to_named_data() {
     let interface =
         |input: &str| Interface { inputs: vec![input.to_owned()], outputs: vec!["y".to_owned()] };
     let metadata = Metadata {
@@ -278,7 +278,7 @@ fn delegates_refer_to_named_data() {
 }
 
 #[test]
-fn metadata_is_checked() {
+fn rejects_invalid_metadata() {
     for (text, message) in [
         ("[]", "is not sound"),
         (r#"{"inputNames": [], "outputNames": ["y"]}"#, "`identifier` is not a text"),
@@ -302,7 +302,7 @@ fn metadata_is_checked() {
 }
 
 #[test]
-fn debug_information_has_the_peers_form() {
+fn debug_info_matches_executorch_json_format() {
     let mut info = DebugInfo { version_info: "9.0".to_owned(), ..DebugInfo::default() };
     let path = [
         PathPart::Program,

@@ -7,7 +7,7 @@ use coremill_pte::program::{Unknown, UnknownField, Value};
 use coremill_pte::{ErrorKind, WriteOptions, from_buffer, read, to_data, write};
 
 #[test]
-fn what_is_written_reads_the_same() {
+fn round_trips_program_with_every_item_kind() {
     let program = sample();
     let bytes = to_data(&program).expect("written").to_buffer();
     let again = from_buffer(&bytes).expect("read");
@@ -17,7 +17,7 @@ fn what_is_written_reads_the_same() {
 }
 
 #[test]
-fn files_are_put_in_place_whole() {
+fn durable_write_replaces_file_without_leftovers() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("model.pte");
     std::fs::write(&path, "something else").expect("written");
@@ -68,7 +68,7 @@ fn empty_data_has_no_segment() {
 }
 
 #[test]
-fn what_may_refer_to_something_unknown_is_not_written() {
+fn rejects_writing_unknown_reference_fields() {
     let mut program = sample();
     let field = UnknownField { slot: 12, bytes: vec![40, 0, 0, 0], may_refer: true };
     program.plans[0].unknown = Unknown(vec![field]);

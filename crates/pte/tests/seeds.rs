@@ -6,16 +6,16 @@ mod executorch;
 mod seeds;
 
 #[test]
-fn programs() {
+fn program_seeds_round_trip_without_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "pte", executorch::program);
 }
 
 #[test]
-fn payloads() {
+fn payload_seeds_round_trip_without_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "payload", executorch::payload);
 }
 
 #[test]
-fn external_data() {
+fn external_data_seeds_round_trip_without_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "ptd", executorch::external);
 }

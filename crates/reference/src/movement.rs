@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reading_follows_strides_that_repeat_and_run_backwards() {
+    fn reads_repeated_and_negative_strides() {
         let source: Vec<i32> = (0..12).collect();
         let dense = StridedView::dense(&[3, 4]);
         assert_eq!(dense.read(&source), source);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_is_the_inverse_of_reading() {
+    fn write_inverts_read() {
         let seen = StridedView { start: 11, shape: vec![3, 2], strides: vec![-4, -2] };
         let source: Vec<i32> = (0..12).collect();
         let mut target = vec![-1; 12];
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_seen_of_empty_tensors_however_large_their_other_extents() {
+    fn reads_empty_tensor_with_huge_extents() {
         let huge = 1 << 40;
         assert!(StridedView::dense(&[0, huge, huge]).read::<i32>(&[]).is_empty());
     }

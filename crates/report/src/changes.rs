@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_matched_by_name_then_by_structure() {
+    fn matches_operations_by_name_then_structure() {
         let before = "tensor<fp32, [2, 3]> a = add(x = x, y = x);
                       tensor<fp32, [2, 3]> b = relu(x = a);
                       tensor<fp32, [2, 3]> y = exp(x = b);";
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_weights_that_differ_are_named() {
+    fn reports_differing_arguments_and_weights() {
         let before = "fp32 alpha = const()[val = fp32(0.5)];
                       tensor<fp32, [2, 3]> y = leaky_relu(alpha = alpha, x = x);";
         let after = before.replace("0.5", "0.25");

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_read_at_once() {
+    fn describes_error_relative_to_largest_element() {
         for (relative, told) in [
             (f64::INFINITY, "infinitely larger than the largest element"),
             (12.4, "12 times the largest element"),

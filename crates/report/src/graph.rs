@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_made_of_paths_tell_their_module() {
+    fn derives_module_path_from_value_name() {
         assert_eq!(module_of_name("layers_0_attn_q_proj_linear"), "layers.0");
         assert_eq!(module_of_name("model_layers_11_mlp_3_add_fp16"), "model_layers.11.mlp.3");
         assert_eq!(module_of_name("relu_1"), "");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_end_the_script() {
+    fn escapes_script_tags_in_names() {
         let title = "</script><script>alert(1)</script>".to_owned();
         let report = Report { title, ..Report::default() };
         let page = render(&report);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_without_data_is_small() {
+    fn page_without_data_is_under_200_kib() {
         assert!(render(&Report::default()).len() < 200 << 10);
     }
 }

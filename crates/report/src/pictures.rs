@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planes_and_pixels_give_the_same_picture() {
+    fn channel_first_and_last_images_render_alike() {
         // Red increases downwards, green to the right; blue is 0.
         let value = |channel: usize, row: usize, column: usize| match channel {
             0 => row as f32 / 19.0,

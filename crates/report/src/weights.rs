@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_counts_every_element_once() {
+    fn histogram_counts_every_element_once() {
         let numbers: Vec<f32> = (0..1000).map(|number| number as f32 / 10.0).collect();
         let found = histogram(&numbers).expect("there are numbers");
         assert_eq!(found.counts.iter().sum::<u32>(), 1000);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_packed_elements_begin_at_whole_bytes() {
+    fn packed_samples_start_at_byte_boundaries() {
         // 4-bit elements 0, 1, 2, … repeated.
         let bytes: Vec<u8> =
             (0..200_000u32).map(|at| ((2 * at % 16) | ((2 * at + 1) % 16) << 4) as u8).collect();

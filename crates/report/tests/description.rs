@@ -77,7 +77,7 @@ fn types() -> Vec<FeatureType> {
 }
 
 #[test]
-fn every_type_differs_from_every_other() {
+fn changes_distinguish_every_feature_type() {
     let models = types().into_iter().map(|ty| {
         let mut model = base();
         model.description.inputs[0].ty = ty;
@@ -163,7 +163,7 @@ fn metadata(model: &mut Model) -> &mut Metadata {
 }
 
 #[test]
-fn every_field_that_differs_is_told() {
+fn changes_report_every_differing_field() {
     let before = base();
     assert!(changes(&before, &before.clone()).is_empty());
     for (label, mutate) in MUTATIONS {
@@ -180,7 +180,7 @@ fn every_field_that_differs_is_told() {
 }
 
 #[test]
-fn text_loses_images_and_notes() {
+fn lists_description_fields_lost_in_text() {
     let mut model = base();
     model.description.metadata = None;
     assert_eq!(lost_in_text(&model, &model.program), [""; 0]);

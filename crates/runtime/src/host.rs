@@ -463,7 +463,7 @@ mod tests {
 
     /// Inputs and outputs are used in the caller's memory.
     #[test]
-    fn inputs_and_outputs_are_used_where_they_lie() {
+    fn uses_caller_memory_for_inputs_and_float_outputs() {
         let program = "program(1.3) {
             func main<ios17>(tensor<fp32, [2, 3]> x, tensor<int32, [2]> i) {
                 tensor<fp32, [2, 3]> y = exp(x = x);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_written_while_others_are_read() {
+    fn splits_arena_into_writable_and_readable_regions() {
         let mut spaces = [32, 8].map(|length| AlignedBuffer::new(length).expect("there is memory"));
         spaces[0].bytes_mut()[4..8].fill(7);
         let mut divided = SplitArena::new(
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_overlap_are_refused() {
+    fn rejects_overlapping_and_out_of_bounds_regions() {
         let mut spaces = [AlignedBuffer::new(32).expect("there is memory")];
         assert!(SplitArena::new(&mut spaces, &[part(0, 0..8), part(0, 4..12)]).is_err());
         assert!(SplitArena::new(&mut spaces, &[part(0, 0..33)]).is_err());

@@ -100,7 +100,7 @@ fn input(rows: usize) -> Value {
 }
 
 #[test]
-fn elements_come_back_in_the_order_of_the_sizes() {
+fn integer_tensors_round_trip_in_any_dim_order() {
     let numbers = [1, -2, i64::MAX, i64::MIN, 0, 6];
     let tensor = Tensor::integers(vec![2, 3], &numbers).expect("six elements");
     assert_eq!(tensor.to_integers().expect("integers"), numbers);
@@ -111,7 +111,7 @@ fn elements_come_back_in_the_order_of_the_sizes() {
 }
 
 #[test]
-fn backends_of_others_run_their_parts() {
+fn third_party_backend_executes_its_delegate() {
     for placement in [Placement::Planned(Place { arena: 1, offset: 0 }), Placement::GivenAtRunTime]
     {
         let program = loaded(program("ScalingBackend", placement));
@@ -146,7 +146,7 @@ fn backends_of_others_run_their_parts() {
 }
 
 #[test]
-fn delegates_that_fail_are_named() {
+fn delegate_errors_name_method_and_backend() {
     let program = loaded(program("ScalingBackend", Placement::GivenAtRunTime));
     let mut method = program.method("forward").expect("it has the method");
     let error = method.execute(&[input(7)]).expect_err("the delegate refuses");
@@ -158,7 +158,7 @@ fn delegates_that_fail_are_named() {
 }
 
 #[test]
-fn a_backend_that_is_not_there_is_named() {
+fn unknown_backend_error_names_available_backends() {
     let program = loaded(program("OtherBackend", Placement::GivenAtRunTime));
     let error = program.method("forward").map(drop).expect_err("nobody runs it");
     assert!(error.message().contains("unknown backend `OtherBackend`"), "{error}");

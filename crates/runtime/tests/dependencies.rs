@@ -18,7 +18,7 @@ fn crates(package: &str, target: &str, features: &str) -> Vec<String> {
 }
 
 #[test]
-fn apps_carry_no_compiler() {
+fn coreml_only_builds_exclude_compiler_and_engine() {
     const LEFT_OUT: [&str; 4] =
         ["coremill-mil", "coremill-engine", "coremill-compiler", "coremill-pt2"];
     let targets = ["aarch64-apple-ios", "aarch64-apple-darwin"];

@@ -6,7 +6,7 @@ mod methods;
 mod seeds;
 
 #[test]
-fn seeds_of_the_fuzz_target() {
+fn fuzz_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "runtime", |data| {
         if let Some((_, rest)) = data.split_first() {
             methods::methods(rest);
@@ -25,7 +25,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn programs_of_random_calls() {
+fn random_kernel_calls_do_not_panic() {
     let mut state = 5;
     let mut runs = 0;
     let count = 6000;
@@ -38,7 +38,7 @@ fn programs_of_random_calls() {
 }
 
 #[test]
-fn random_bytes() {
+fn rejects_random_bytes() {
     assert!(!methods::program(b"ET12 but nothing else"));
     let mut state = 9;
     for _ in 0..200 {

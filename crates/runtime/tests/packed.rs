@@ -73,7 +73,7 @@ fn convolved(input: &[f32], weight: &[f32], groups: usize) -> Vec<f32> {
 }
 
 #[test]
-fn every_call_has_the_weights_that_it_should() {
+fn weight_cache_never_mixes_up_convolution_weights() {
     let constant = floats(64, 1);
     let mut data = ByteRope::new();
     data.push(constant.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<u8>>());

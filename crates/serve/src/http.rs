@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_follow_each_other() {
+    fn parses_pipelined_requests() {
         let text = "POST /v1/completions?a=b HTTP/1.1\r\nHost: LocalHost:8080\r\nContent-Type: Application/JSON; charset=utf-8\r\nContent-Length: 2\r\n\r\n{}\r\nGET http://x/health HTTP/1.1\r\nhost: [::1]\r\nConnection: Close\r\n\r\n";
         let mut reader = reader(text);
         let head = reader.head().expect("a head");
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_joined() {
+    fn decodes_chunked_bodies_and_rejects_malformed_ones() {
         let head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
         let mut whole = reader("3;name=value\r\nabc\r\n1\r\nd\r\n0\r\nTrailer: 1\r\n\r\nrest");
         let chunked = Head { body: BodySize::Chunks, ..Head::default() };
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_and_large_requests_are_refused() {
+    fn rejects_ambiguous_and_oversized_requests() {
         let with = |headers: &str| format!("POST / HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
         assert_eq!(status(&with("Content-Length: 1\r\nContent-Length: 1\r\n")), 400);
         assert_eq!(status(&with("Content-Length: +1\r\n")), 400);
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_chunks_or_lines() {
+    fn event_stream_is_chunked_or_ended_by_close() {
         let mut bytes = Vec::new();
         let mut stream = EventStream::start(&mut bytes, true, true).expect("written");
         stream.send("{}").expect("written");

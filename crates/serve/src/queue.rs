@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_are_gone_hold_no_place() {
+    fn cancelled_jobs_free_their_queue_slot() {
         let queue = Queue::new(2);
         let [(first, gone), (second, _), (third, _), (fourth, _)] = [(); 4].map(|()| job());
         assert_eq!(queue.push(first), Ok(()));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_queues_cancel_all() {
+    fn close_cancels_running_and_queued_jobs() {
         let queue = Queue::new(2);
         let (running, cancel) = job();
         assert_eq!(queue.push(running), Ok(()));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_wait_grows_with_the_queue() {
+    fn retry_after_scales_with_backlog_and_is_capped() {
         let queue = Queue::new(1);
         queue.state().seconds = 2.5;
         assert_eq!(queue.push(job().0), Ok(()));

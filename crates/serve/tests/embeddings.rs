@@ -45,7 +45,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn embeddings_are_those_of_the_model() {
+fn served_embeddings_match_embedder() {
     let server = start();
     let mut model = embedder();
     let texts = ["cats", "a cat sat", "dogs"];
@@ -82,7 +82,7 @@ fn embeddings_are_those_of_the_model() {
 }
 
 #[test]
-fn invalid_requests_are_refused() {
+fn rejects_invalid_requests() {
     let server = start();
     let long = "cat ".repeat(200);
     for (body, param, part) in [
@@ -117,7 +117,7 @@ fn invalid_requests_are_refused() {
 }
 
 #[test]
-fn each_kind_of_model_names_its_resources() {
+fn wrong_endpoint_error_names_supported_endpoints() {
     let server = start();
     for path in ["/v1/chat/completions", "/v1/completions"] {
         let reply = server.post(path, r#"{"prompt": "a", "messages": []}"#);
@@ -139,7 +139,7 @@ fn each_kind_of_model_names_its_resources() {
 }
 
 #[test]
-fn full_queues_and_many_clients() {
+fn full_queue_returns_429_and_many_clients_are_served() {
     let model = Model::embedding("tinybert", embedder());
     let server = Running::of_model(model, |options| options.queue = 0);
     let reply = server.post(EMBEDDINGS, r#"{"input": "cats"}"#);

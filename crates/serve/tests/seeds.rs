@@ -6,6 +6,6 @@ mod http;
 mod seeds;
 
 #[test]
-fn requests() {
+fn http_request_seeds_do_not_panic() {
     seeds::run(env!("CARGO_MANIFEST_DIR"), "http", http::requests);
 }

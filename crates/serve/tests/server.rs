@@ -35,7 +35,7 @@ fn expected(prompt: &str, is_chat: bool, most: usize) -> String {
 }
 
 #[test]
-fn streams_whole_texts_and_the_generator_agree() {
+fn streamed_and_whole_replies_match_generator() {
     let server = Running::start(|_| {});
     for prompt in ["ab", "cab.", "a b c"] {
         let body = json!({ "prompt": prompt, "max_tokens": 12, "temperature": 0 });
@@ -77,7 +77,7 @@ fn streams_whole_texts_and_the_generator_agree() {
 }
 
 #[test]
-fn stop_texts_end_the_generation() {
+fn stop_sequence_ends_generation() {
     let server = Running::start(|_| {});
     let full = expected("ab", false, 12);
     let (start, character) = full.char_indices().nth(3).expect("a text of four characters");
@@ -90,7 +90,7 @@ fn stop_texts_end_the_generation() {
 }
 
 #[test]
-fn common_prefixes_are_reused() {
+fn reuses_common_prefix_and_reports_cached_tokens() {
     let server = Running::start(|_| {});
     let body = json!({ "prompt": [3, 5, 4, 9, 7], "max_tokens": 3 }).to_string();
     let replies = [(); 2].map(|()| server.post(COMPLETIONS, &body).json());
@@ -100,7 +100,7 @@ fn common_prefixes_are_reused() {
 }
 
 #[test]
-fn sampling_depends_on_the_seed() {
+fn sampling_is_reproducible_by_seed() {
     let server = Running::start(|_| {});
     let sample = |seed: u64| {
         let body = json!({ "prompt": "ab", "max_tokens": 16, "temperature": 2, "seed": seed });
@@ -140,7 +140,7 @@ fn errors_are_json() {
 }
 
 #[test]
-fn connections_are_kept() {
+fn keep_alive_serves_pipelined_requests() {
     let server = Running::start(|_| {});
     let mut stream = server.connect();
     let body = json!({ "prompt": "ab", "max_tokens": 2, "stream": true }).to_string();
@@ -166,7 +166,7 @@ fn connections_are_kept() {
 }
 
 #[test]
-fn full_queues_refuse_requests() {
+fn overload_returns_429_or_503_with_retry_after() {
     let server = Running::start(|options| options.queue = 0);
     let reply = server.post(COMPLETIONS, r#"{"prompt": "ab"}"#);
     assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")));
@@ -242,7 +242,7 @@ fn servers_stop_while_clients_wait() {
 }
 
 #[test]
-fn only_loopback_addresses_are_bound() {
+fn rejects_non_loopback_addresses() {
     let bundle = Bundle::open(tiny()).expect("opens");
     let model = Model::new("tiny", bundle.tokenizer().expect("sound"), generator(&bundle));
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_models_is_told_with_their_names() {
+    fn directory_error_lists_models_inside() {
         let directory = tempfile::tempdir().unwrap();
         let error = FileKind::detect(directory.path()).unwrap_err();
         assert_eq!(error.hint(), None);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_called_what_they_are() {
+    fn identifies_formats_by_leading_bytes() {
         let safetensors = [&17u64.to_le_bytes()[..], b"{\"a\":{}}"].concat();
         let flatbuffer = [&16u32.to_le_bytes()[..], b"ABCD\0\0\0\0"].concat();
         let litert = [&28u32.to_le_bytes()[..], b"TFL3\0\0\0\0"].concat();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_have_the_kind_of_their_extension() {
+    fn damaged_files_fall_back_to_extension() {
         let directory = tempfile::tempdir().expect("a directory");
         let kind = |name: &str| {
             let path = directory.path().join(name);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn core_ml_models_are_not_foreign() {
+    fn recognizes_core_ml_protobuf_prefixes() {
         // The version, and a description with an input: `\x12`, its length, `\x0a`.
         let starts: [&[u8]; 3] =
             [b"\x08\x09\x12\x20\x0a\x1e\x0a\x01x", b"\x08\x06\x12\x85\x01\x0a", b"\x12\x04\x0a"];

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_become_planes_in_the_order_of_the_colour_space() {
+    fn converts_pixels_to_planes_by_color_space() {
         let bytes = png(2, 1, |x, _| [10 + x as u8, 20 + x as u8, 30 + x as u8]);
         let rgb = floats(&bytes, &spec(ColorSpace::Rgb, 1, 2), None);
         assert_eq!(rgb, [10.0, 11.0, 20.0, 21.0, 30.0, 31.0]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sizes_are_refused_unless_asked_for() {
+    fn rejects_image_size_mismatch_unless_resizing() {
         // Black to the left, white to the right.
         let bytes = png(4, 2, |x, _| [if x < 2 { 0 } else { 255 }; 3]);
         let spec = spec(ColorSpace::Grayscale, 2, 2);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_encoded_in_the_order_of_the_file() {
+    fn encodes_output_planes_as_png_by_color_space() {
         let array = |channels: usize, pixels: &[f32]| {
             Array::floats(DType::Fp32, [1, channels, 1, 2], pixels.to_vec())
         };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_refused() {
+    fn rejects_invalid_image_files_and_non_image_inputs() {
         let spec = spec(ColorSpace::Rgb, 1, 2);
         let whole = png(2, 1, |_, _| [1, 2, 3]);
         for bytes in [&b""[..], b"GIF89a rubbish", &whole[..whole.len() / 2]] {

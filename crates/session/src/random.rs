@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_and_names_tell_sequences_apart() {
+    fn random_inputs_depend_on_seed_and_name() {
         let draw = |name: &str, seed| random(&spec(name, DType::Fp16), vec![1000], seed, None);
         let x = draw("x", 1).expect("floats");
         assert_eq!(draw("x", 1).expect("floats"), x);

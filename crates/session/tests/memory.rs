@@ -83,9 +83,9 @@ fn map(path: &Path) -> Buffer {
 }
 
 #[test]
-fn an_array_is_not_inflated_beyond_its_shape() {
+fn rejects_array_larger_than_its_shape_without_inflating() {
     let error = refusal(
-        "an_array_is_not_inflated_beyond_its_shape",
+        "rejects_array_larger_than_its_shape_without_inflating",
         || npz("x", "<f4", "(2, 2)", 256 << 20),
         |path| from_npz(map(path)).expect_err("refused").to_string(),
     );
@@ -93,9 +93,9 @@ fn an_array_is_not_inflated_beyond_its_shape() {
 }
 
 #[test]
-fn an_array_that_its_input_does_not_accept_is_not_inflated() {
+fn rejects_array_of_wrong_shape_without_inflating() {
     let error = refusal(
-        "an_array_that_its_input_does_not_accept_is_not_inflated",
+        "rejects_array_of_wrong_shape_without_inflating",
         || npz("x", "<f4", "(8192, 8192)", 256 << 20),
         |path| from_npz_for(map(path), &[port(&[2, 2])]).expect_err("refused").to_string(),
     );
@@ -103,9 +103,9 @@ fn an_array_that_its_input_does_not_accept_is_not_inflated() {
 }
 
 #[test]
-fn an_array_that_no_input_accepts_is_not_inflated() {
+fn rejects_array_matching_no_input_without_inflating() {
     let error = refusal(
-        "an_array_that_no_input_accepts_is_not_inflated",
+        "rejects_array_matching_no_input_without_inflating",
         || npz("y", "<f4", "(8192, 8192)", 256 << 20),
         |path| from_npz_for(map(path), &[port(&[2, 2])]).expect_err("refused").to_string(),
     );
@@ -113,7 +113,7 @@ fn an_array_that_no_input_accepts_is_not_inflated() {
 }
 
 #[test]
-fn arrays_that_fit_are_read_and_small_ones_left_to_the_checks_of_inputs() {
+fn reads_matching_and_small_mismatched_arrays() {
     let large = npz("x", "<f4", "(1024, 1024)", 4 << 20);
     let large = from_npz_for(Buffer::from(large), &[port(&[1024, 1024])]);
     assert_eq!(large.expect("accepted")[0].1.shape(), [1024, 1024]);
@@ -157,9 +157,9 @@ mod pictures {
     }
 
     #[test]
-    fn a_picture_of_another_size_is_not_decoded() {
+    fn rejects_image_of_wrong_size_without_decoding() {
         let error = refusal(
-            "pictures::a_picture_of_another_size_is_not_decoded",
+            "pictures::rejects_image_of_wrong_size_without_decoding",
             || png(32768, 32768),
             |path| read(path, &port(), None).expect_err("refused").to_string(),
         );
@@ -168,9 +168,9 @@ mod pictures {
     }
 
     #[test]
-    fn a_picture_of_gigabytes_is_not_decoded_to_be_resized() {
+    fn rejects_gigabyte_image_for_resize_without_decoding() {
         let error = refusal(
-            "pictures::a_picture_of_gigabytes_is_not_decoded_to_be_resized",
+            "pictures::rejects_gigabyte_image_for_resize_without_decoding",
             || png(32768, 32768),
             |path| read(path, &port(), Some(Resize::Crop)).expect_err("refused").to_string(),
         );

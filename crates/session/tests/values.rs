@@ -33,7 +33,7 @@ const CHAIN: &str = "
     }";
 
 #[test]
-fn values_of_all_kinds_are_found() {
+fn finds_inputs_constants_and_intermediate_values() {
     // The plan of a usual run fuses the chain.
     let names = ["shifted", "y", "x", "two", "four", "scaled", "scaled"];
     let (outputs, values) = values(CHAIN, &[1.0, -10.0], &names).expect("it runs");
@@ -53,14 +53,14 @@ fn values_of_all_kinds_are_found() {
 }
 
 #[test]
-fn unknown_values_are_refused_with_the_known_ones() {
+fn unknown_value_error_suggests_similar_name() {
     let error = values(CHAIN, &[1.0, 2.0], &["shiftd"]).expect_err("there is no such value");
     assert!(error.contains("unknown value `shiftd`"), "{error}");
     assert!(error.contains("did you mean `shifted`"), "{error}");
 }
 
 #[test]
-fn values_of_loops_are_numbered() {
+fn numbers_loop_values_by_iteration() {
     let source = "
         program(1.3) {
             func main<ios17>(tensor<fp32, [1]> x) {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_parse_back() {
+    fn isa_names_round_trip() {
         for isa in Isa::ALL {
             assert_eq!(isa.name().parse(), Ok(isa));
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_detected_is_available() {
+    fn detected_isa_is_available() {
         assert!(Isa::detect().is_available());
         assert!(Isa::Portable.is_available());
     }

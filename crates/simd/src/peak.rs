@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_counted_for_each_lane() {
+    fn operation_counts_match_lane_count() {
         for isa in Isa::available() {
             let lanes = float_operations(isa, 3) / (2 * SUMS * 3);
             assert!([4, 8, 16].contains(&lanes), "{isa}: {lanes}");

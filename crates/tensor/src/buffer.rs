@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_stay_within() {
+    fn slice_rejects_out_of_range_bounds() {
         let buffer = Buffer::from(vec![1, 2, 3, 4]);
         let middle = buffer.slice(1..3).expect("in range");
         assert_eq!(middle.as_bytes(), [2, 3]);
@@ -536,7 +536,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_is_cut_short_is_an_error_that_names_it() {
+    fn reports_truncation_of_mapped_file() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), vec![7; 1 << 20]).expect("written");
         let whole = Buffer::map(file.path()).expect("map");
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_files_map() {
+    fn maps_empty_files() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path().join("empty");
         std::fs::write(&path, []).expect("write");

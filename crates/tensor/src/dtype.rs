@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_sizes() {
+    fn storage_bytes_rounds_up_narrow_types() {
         assert_eq!(DType::UInt3.storage_bytes(3), Some(2));
         assert_eq!(DType::UInt6.storage_bytes(4), Some(3));
         assert_eq!(DType::UInt1.storage_bytes(9), Some(2));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_ranges() {
+    fn integer_range_matches_bit_width() {
         assert_eq!(DType::Int4.integer_range(), Some((-8, 7)));
         assert_eq!(DType::UInt64.integer_range(), Some((0, u64::MAX as i128)));
         assert_eq!(DType::Fp16.integer_range(), None);

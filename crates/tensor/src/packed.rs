@@ -65,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_element_is_in_the_lowest_bits() {
+    fn packs_first_element_into_lowest_bits() {
         assert_eq!(pack(DType::UInt4, &[1, 2, 3]), Some(vec![0x21, 0x03]));
         assert_eq!(pack(DType::UInt3, &[1, 2, 7]), Some(vec![0b11_010_001, 0b1]));
         assert_eq!(pack(DType::Int4, &[-1, 7]), Some(vec![0x7f]));
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn rejects_out_of_range_values_and_short_input() {
         assert_eq!(pack(DType::UInt1, &[2]), None);
         assert_eq!(pack(DType::Int4, &[8]), None);
         assert_eq!(pack(DType::Fp16, &[1]), None);

@@ -40,7 +40,7 @@ mod tests {
 
     /// The numbers equal the output of the reference, Sebastiano Vigna's `splitmix64.c`.
     #[test]
-    fn numbers_are_those_of_the_reference() {
+    fn splitmix64_matches_reference() {
         let mut random = SplitMix64::new(1_234_567);
         let numbers = [(); 5].map(|()| random.next_u64());
         let expected = [

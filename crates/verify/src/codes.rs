@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_at_their_codes_under_distinct_names() {
+    fn code_rows_are_in_order_with_unique_kebab_case_names() {
         for (index, row) in CODES.iter().enumerate() {
             assert_eq!(row.code as usize, index);
             assert_eq!(Code::from_name(row.name), Some(row.code), "`{}` stands twice", row.name);

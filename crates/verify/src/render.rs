@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_cut_around_the_mark() {
+    fn cuts_long_lines_around_mark() {
         let line = format!("    {}MARK{}", "a".repeat(100), "b".repeat(100));
         let (text, mark) = cut(&line, 104..108, 40);
         assert_eq!(text.chars().count(), 40);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_forward_and_back() {
+    fn finds_lines_and_columns_forward_and_backward() {
         let text = "a\n\n\tbö c\nd";
         let listing = Listing { text: text.to_owned(), ..Listing::default() };
         let mut lines = Lines::of(&listing);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn round_trips_entries_with_and_without_zip64() {
         // With a threshold of 0, all fields are wide, as in archives above 4 GB.
         for wide in [u64::from(u32::MAX), 10, 0] {
             let mut writer = Writer { wide, ..Writer::new(Vec::new()) };
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed() {
+    fn detects_checksum_mismatch_and_truncation() {
         let mut writer = Writer::new(Vec::new());
         writer.add("one", &[b"first part"]).expect("memory");
         let bytes = writer.finish().expect("memory");

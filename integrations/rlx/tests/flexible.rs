@@ -60,7 +60,7 @@ fn network() -> Graph {
 }
 
 #[test]
-fn one_package_takes_all_sizes() {
+fn flexible_package_runs_every_size_in_range() {
     let params = [("w", 64), ("b", 8), ("gamma", 8), ("beta", 8)];
     let mut model = CoremlExecutable::compile(network()).expect("open dimensions are accepted");
     for (seed, (name, count)) in (1..).zip(params) {
@@ -93,7 +93,7 @@ fn one_package_takes_all_sizes() {
 }
 
 #[test]
-fn operations_that_need_sizes_are_named() {
+fn save_flexible_errors_name_operation_and_fix() {
     let square = Shape::from_dims(&[Dim::Dynamic(0), Dim::Dynamic(0)], DType::F32);
     let mut graph = Graph::new("lower half");
     let x = input(&mut graph, "x", square.clone());
@@ -127,7 +127,7 @@ fn operations_that_need_sizes_are_named() {
 }
 
 #[test]
-fn inputs_may_share_a_dimension() {
+fn inputs_may_share_dynamic_dimension() {
     let mut graph = Graph::new("shared");
     let (x, y) = (input(&mut graph, "x", open(3)), input(&mut graph, "y", open(3)));
     let sum = graph.add_node(Op::Binary(BinaryOp::Add), vec![x, y], open(3));

@@ -137,7 +137,7 @@ const BY_FORMULA: [OpKind; 8] = [
 ];
 
 #[test]
-fn every_kind_is_judged() {
+fn every_op_kind_matches_rlx_cpu() {
     let expected = expected();
     let mut judged: BTreeMap<String, (usize, f32)> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -194,7 +194,7 @@ fn every_kind_is_judged() {
 }
 
 #[test]
-fn elements_are_computed_one_by_one() {
+fn elementwise_ops_and_gradients_match_formulas() {
     // The offset keeps every element away from a kink.
     let (x, y) = (map(&ramp(12, 1), |x| x + 0.012), ramp(12, 2));
     let s: &[usize] = &[3, 4];
@@ -262,7 +262,7 @@ fn elements_are_computed_one_by_one() {
 }
 
 #[test]
-fn axes_are_reduced_and_sorted() {
+fn reduce_scan_and_sort_ops_match_formulas() {
     let x = ramp(12, 4);
     let s: &[usize] = &[3, 4];
     for (op, of) in [
@@ -311,7 +311,7 @@ fn axes_are_reduced_and_sorted() {
 }
 
 #[test]
-fn parts_are_moved() {
+fn data_movement_ops_match_definitions() {
     let x: Vec<f32> = (0..12).map(|at| at as f32).collect();
     let s: &[usize] = &[3, 4];
     let one = || [(s, x.clone())];
@@ -375,7 +375,7 @@ fn parts_are_moved() {
 }
 
 #[test]
-fn layers_are_what_their_formulas_say() {
+fn matmul_norm_and_loss_ops_match_formulas() {
     let (x, w) = (ramp(6, 1), ramp(12, 2));
     let plain = product(&x, &w, [2, 3, 4]);
     let two = [(&[2, 3][..], x.clone()), (&[3, 4][..], w.clone())];
@@ -454,7 +454,7 @@ fn layers_are_what_their_formulas_say() {
 }
 
 #[test]
-fn attention_finds_the_axis_of_heads() {
+fn causal_attention_detects_head_axis() {
     let (batch, length, heads, width) = (1, 3, 2, 4);
     let [q, k, v] = [1, 2, 3].map(|salt| ramp(length * heads * width, salt));
     let at = |x: &[f32], place: usize, head: usize| {
@@ -489,7 +489,7 @@ fn attention_finds_the_axis_of_heads() {
 }
 
 #[test]
-fn convolutions_and_pools_slide() {
+fn convolution_pooling_and_resize_match_formulas() {
     let x = ramp(16, 1);
     let w = ramp(4, 2);
     let s: &[usize] = &[1, 1, 4, 4];
@@ -524,7 +524,7 @@ fn convolutions_and_pools_slide() {
 }
 
 #[test]
-fn transforms_are_not_normalized() {
+fn fft_is_not_normalized() {
     let x = ramp(8, 3);
     let mut expected = vec![0.0f32; 8];
     for k in 0..4 {
@@ -540,7 +540,7 @@ fn transforms_are_not_normalized() {
 }
 
 #[test]
-fn blocks_of_gguf_are_multiplied() {
+fn dequant_matmul_multiplies_gguf_blocks() {
     let mut graph = Graph::new("blocks");
     let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
     let x = graph.add_node(Op::Input { name: "x".into() }, vec![], f32s(&[1, 32]));
@@ -562,7 +562,7 @@ fn blocks_of_gguf_are_multiplied() {
 }
 
 #[test]
-fn products_along_any_axes_are_taken() {
+fn dot_general_codebook_and_cumprod_match_formulas() {
     let (x, y) = (ramp(24, 1), ramp(40, 2));
     // The operands are `[batch, k, m, l]` and `[n, l, batch, k]`; the sum runs over `k` and `l`.
     let [batch, k, m, l, n] = [2, 2, 3, 2, 5];
@@ -604,7 +604,7 @@ fn products_along_any_axes_are_taken() {
 }
 
 #[test]
-fn checkpoints_are_rows_of_the_trajectory() {
+fn scan_checkpoints_are_trajectory_rows() {
     let mut body = Graph::new("body");
     let shape = || Shape::new(&[1], DType::F32);
     let carry = body.add_node(Op::Input { name: "carry".into() }, vec![], shape());
@@ -628,7 +628,7 @@ fn checkpoints_are_rows_of_the_trajectory() {
 }
 
 #[test]
-fn chance_keeps_its_distribution() {
+fn random_ops_match_their_distributions() {
     let shape: &[usize] = &[4000];
     let op = Op::RngNormal { mean: 2.0, scale: 0.5, key: 1, op_seed: None };
     let found = run(op, &[], shape);
@@ -645,7 +645,7 @@ fn chance_keeps_its_distribution() {
 }
 
 #[test]
-fn open_dimensions_take_the_size_of_inputs() {
+fn dynamic_dimensions_follow_input_sizes() {
     use rlx_ir::shape::Dim;
     let open = |last: usize| Shape::from_dims(&[Dim::Dynamic(0), Dim::Static(last)], DType::F32);
     let mut graph = Graph::new("open");
@@ -670,7 +670,7 @@ fn open_dimensions_take_the_size_of_inputs() {
 }
 
 #[test]
-fn graphs_are_divided_at_functions_of_the_caller() {
+fn graphs_split_at_host_callbacks() {
     use coremill_rlx::{Device, HostCallbacks, Precision};
     let shape = || Shape::new(&[2], DType::F32);
     let build = || {
@@ -708,7 +708,7 @@ fn graphs_are_divided_at_functions_of_the_caller() {
 }
 
 #[test]
-fn what_panics_in_the_peer_is_an_error() {
+fn returns_errors_where_rlx_coreml_panics() {
     let mut graph = Graph::new("blocks");
     let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
     let shape = || Shape::new(&[2], DType::F32);

@@ -18,7 +18,7 @@ fn sum(dtype: DType) -> Graph {
 }
 
 #[test]
-fn compute_units_are_devices_of_core_ml() {
+fn compute_units_map_to_core_ml_devices() {
     let units = [
         (ComputeUnits::All, Device::All),
         (ComputeUnits::CpuOnly, Device::Cpu),
@@ -39,14 +39,14 @@ fn compute_units_are_devices_of_core_ml() {
 }
 
 #[test]
-fn model_files_have_a_limit() {
+fn rejects_oversized_model_files() {
     assert!(check_model_size(8, 8).is_ok());
     let refused = check_model_size(9, 8).expect_err("a byte too many").to_string();
     assert!(refused.contains("at most 8 bytes, got 9"), "{refused}");
 }
 
 #[test]
-fn packages_take_and_give_halves_where_the_graph_does() {
+fn package_ports_keep_graph_dtype() {
     let directory = tempfile::tempdir().expect("a directory");
     for (dtype, stored) in [(DType::F16, MilType::Fp16), (DType::F32, MilType::Fp32)] {
         for precision in [Precision::Fp32, Precision::Fp16] {
@@ -69,7 +69,7 @@ fn packages_take_and_give_halves_where_the_graph_does() {
 }
 
 #[test]
-fn weights_of_one_bit_stay_small() {
+fn one_bit_gguf_weights_stay_compressed() {
     let (inputs, outputs) = (1024, 256);
     let mut graph = Graph::new("bits");
     let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
@@ -96,7 +96,7 @@ fn weights_of_one_bit_stay_small() {
 }
 
 #[test]
-fn weights_may_be_declared_as_they_are_before_packing() {
+fn quantized_weights_accept_unpacked_shapes() {
     let scheme = QuantScheme::GgufQ8_0;
     let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
     // A scale of 0.5 and 32 codes for each block. There are two experts with 64 inputs and two outputs each.

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use coremill_cache::Store;
 use coremill_capi::error::{CoremillStatus, coremill_error_message};
 use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::prewarm::*;
 use coremill_capi::{CoremillOption, CoremillPort, CoremillTensor};
-use coremill_cache::Store;
 
 /// Configuration of the stand-ins: inputs and outputs correspond in the order of their names.
 const MODEL: &str = "{ functions = {
@@ -268,7 +268,7 @@ const ALL: i32 = CoremillComputeUnits::All as i32;
 const LONG: u64 = 20_000;
 
 #[test]
-fn a_model_is_prepared_in_the_background_and_switches_once() {
+fn prewarm_runs_in_background_and_switches_once() {
     let folder = tempfile::tempdir().expect("a scratch directory");
     let cache = folder.path().join("cache");
     let slow = MODEL.replacen('{', "{ compile = slow; load = slow;", 1);
@@ -327,7 +327,7 @@ fn a_model_is_prepared_in_the_background_and_switches_once() {
 }
 
 #[test]
-fn a_preparation_is_cancelled_at_once() {
+fn prewarm_cancels_immediately() {
     let folder = tempfile::tempdir().expect("a scratch directory");
     let slow = MODEL.replacen('{', "{ load = slow;", 1);
     let path = package_with(folder.path(), &slow);
@@ -351,7 +351,7 @@ fn a_preparation_is_cancelled_at_once() {
 }
 
 #[test]
-fn failures_and_misuse_of_preparations_are_errors() {
+fn prewarm_failures_and_misuse_return_errors() {
     let folder = tempfile::tempdir().expect("a scratch directory");
     let cache = folder.path().join("cache");
     for (how, status) in [

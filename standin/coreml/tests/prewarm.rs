@@ -54,11 +54,12 @@ fn predict(
 }
 
 #[test]
-fn predictions_during_the_switch_are_answered_by_one_model_each() {
+fn predictions_during_switch_use_one_model_each() {
     let directory = tempfile::tempdir().expect("a directory");
     let plist = format!("{AFFINE} compile = slow; load = slow;");
     let functions = ["main", "other"].map(str::to_owned).to_vec();
-    let model = start(directory.path(), &plist, PrewarmOptions { functions, ..PrewarmOptions::default() });
+    let model =
+        start(directory.path(), &plist, PrewarmOptions { functions, ..PrewarmOptions::default() });
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let threads = [Some("main"), Some("other"), None].map(|function| {
@@ -98,7 +99,7 @@ fn predictions_during_the_switch_are_answered_by_one_model_each() {
 }
 
 #[test]
-fn progress_goes_through_the_steps_in_order() {
+fn progress_reports_stages_in_order() {
     let directory = tempfile::tempdir().expect("a directory");
     let plist = format!("{AFFINE} load = slow;");
     let model = start(directory.path(), &plist, PrewarmOptions::default());
@@ -117,7 +118,7 @@ fn progress_goes_through_the_steps_in_order() {
 }
 
 #[test]
-fn cancellation_is_quick_at_every_step_and_the_fallback_stays() {
+fn cancellation_is_fast_and_keeps_fallback() {
     for (how, pause) in [("compile = slow;", 200), ("load = slow;", 200), ("load = slow;", 1400)] {
         let directory = tempfile::tempdir().expect("a directory");
         let model = start(directory.path(), &format!("{AFFINE} {how}"), PrewarmOptions::default());
@@ -158,7 +159,7 @@ fn failures_are_returned_to_waiting_threads() {
 }
 
 #[test]
-fn a_model_is_in_the_cache_once_it_was_prepared() {
+fn cache_contains_model_after_prewarm() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = package(directory.path(), AFFINE);
     let options = LoadOptions::default();
@@ -171,9 +172,9 @@ fn a_model_is_in_the_cache_once_it_was_prepared() {
     assert!(!contains().expect("it is looked up"), "another model");
 }
 
-/// Prepares a model in the process that [`a_killed_process_leaves_no_half_compiled_model`] kills.
+/// Prepares a model in the process that [`killed_process_leaves_no_partial_cache_entry`] kills.
 #[test]
-fn child() {
+fn child_process_prewarms_model() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
     let directory = PathBuf::from(directory);
     let path = directory.join("model.mlpackage");
@@ -182,14 +183,14 @@ fn child() {
 }
 
 #[test]
-fn a_killed_process_leaves_no_half_compiled_model() {
+fn killed_process_leaves_no_partial_cache_entry() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = package(directory.path(), &format!("{AFFINE} compile = slow; load = slow;"));
     let options = LoadOptions::default();
     // Compilation takes a second.
     for pause in [100, 500, 900, 1000, 1050, 1100] {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "child"])
+            .args(["--exact", "child_process_prewarms_model"])
             .env(CHILD, directory.path())
             .spawn()
             .expect("it starts");
@@ -208,7 +209,7 @@ fn a_killed_process_leaves_no_half_compiled_model() {
 }
 
 #[test]
-fn each_enumerated_shape_is_predicted_once() {
+fn prewarm_predicts_each_enumerated_shape_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let plist = "functions = { main = { does = affine;
         inputs = ({ name = x; type = fp32; shape = (1, 2); enumerated = ((1, 2), (3, 2), (4, 2)); });
@@ -221,7 +222,7 @@ fn each_enumerated_shape_is_predicted_once() {
 }
 
 #[test]
-fn a_failed_first_prediction_keeps_the_fallback() {
+fn failed_first_prediction_keeps_fallback() {
     let directory = tempfile::tempdir().expect("a directory");
     let model =
         start(directory.path(), &AFFINE.replace("affine", "error"), PrewarmOptions::default());
@@ -232,11 +233,12 @@ fn a_failed_first_prediction_keeps_the_fallback() {
 }
 
 #[test]
-fn units_without_the_neural_engine_need_no_fallback() {
+fn cpu_only_prewarm_needs_no_fallback() {
     let directory = tempfile::tempdir().expect("a directory");
     let load = LoadOptions { compute_units: ComputeUnits::CpuOnly, ..LoadOptions::default() };
     let plist = format!("{AFFINE} load = slow;");
-    let model = start(directory.path(), &plist, PrewarmOptions { load, ..PrewarmOptions::default() });
+    let model =
+        start(directory.path(), &plist, PrewarmOptions { load, ..PrewarmOptions::default() });
     let (units, found) = predict(&model, None, 3.0).expect("it waits for the model");
     assert_eq!((units, found), (ComputeUnits::CpuOnly, vec![7.0; 6]));
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use coremill_cache::Store;
 use coremill_coreml::{
     Cache, Cancel, ComputeUnits, DeviceKind, ErrorKind, LoadOptions, Model, Output, OwnedTensor,
     Reshapes, Shapes, Specialization, State, Tensor, TensorMut, ane_available, availability,
     chip_info, compile, devices, plan,
 };
-use coremill_cache::Store;
 use coremill_tensor::DType;
 
 unsafe extern "C" {
@@ -91,7 +91,7 @@ impl Output for WatchedOutput {
 }
 
 #[test]
-fn a_model_compiles_loads_and_predicts_where_memory_lies() {
+fn predicts_from_and_into_caller_memory() {
     without_leaks(|directory| {
         availability().expect("there is a Core ML of sorts");
         let options = LoadOptions {
@@ -139,7 +139,7 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
 }
 
 #[test]
-fn memory_that_core_ml_refuses_is_written_to_by_us() {
+fn copies_outputs_when_core_ml_refuses_memory() {
     without_leaks(|directory| {
         let model = loaded(directory, &format!("refuses = 1; {AFFINE}"));
         let input = floats(&[0.0; 6]);
@@ -153,7 +153,7 @@ fn memory_that_core_ml_refuses_is_written_to_by_us() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn rejects_mismatched_inputs_and_outputs() {
     without_leaks(|directory| {
         let plist = AFFINE.replacen("type = fp32", "type = int32", 1);
         let model = loaded(directory, &plist);
@@ -188,7 +188,7 @@ fn what_does_not_fit_is_told() {
 }
 
 #[test]
-fn errors_and_exceptions_are_errors() {
+fn compile_and_load_failures_return_errors() {
     without_leaks(|directory| {
         let failing = |step: &str, how: &str, seconds: f64| {
             let place = directory.join(format!("{step}-{how}"));
@@ -238,7 +238,7 @@ fn errors_and_exceptions_are_errors() {
 }
 
 #[test]
-fn predictions_that_fail_are_errors() {
+fn prediction_failures_return_errors() {
     without_leaks(|directory| {
         let input = floats(&[0.0; 6]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
@@ -258,7 +258,7 @@ fn predictions_that_fail_are_errors() {
 }
 
 #[test]
-fn functions_are_chosen_by_name() {
+fn loads_functions_by_name() {
     without_leaks(|directory| {
         let plist = "functions = {
             main = { does = affine; inputs = ({ name = a; shape = (1); }); outputs = ({ name = b; shape = (1); }); };
@@ -282,7 +282,7 @@ fn functions_are_chosen_by_name() {
 }
 
 #[test]
-fn states_are_apart_and_may_be_read_and_set() {
+fn states_are_independent_readable_and_writable() {
     without_leaks(|directory| {
         let plist = "functions = { main = { does = add;
             inputs = ({ name = x; shape = (2, 2); }); outputs = ({ name = y; shape = (2, 2); });
@@ -322,7 +322,7 @@ fn states_are_apart_and_may_be_read_and_set() {
 }
 
 #[test]
-fn shapes_may_be_enumerated_or_ranges() {
+fn accepts_enumerated_and_ranged_shapes() {
     without_leaks(|directory| {
         let plist = "pads = 2; functions = { main = { does = affine;
             inputs = ({ name = x; shape = (1, 2); enumerated = ((1, 2), (3, 2)); },
@@ -340,15 +340,12 @@ fn shapes_may_be_enumerated_or_ranges() {
         let wrong = Tensor::contiguous(DType::Fp32, &[2, 2], &input).expect("fits");
         let error =
             model.predict(&[("x", wrong), ("z", z)], &mut [&mut y], None).expect_err("refused");
-        assert_eq!(
-            error.to_string(),
-            "input `x`: the shape must be [1, 2], [3, 2], got [2, 2]"
-        );
+        assert_eq!(error.to_string(), "input `x`: the shape must be [1, 2], [3, 2], got [2, 2]");
     });
 }
 
 #[test]
-fn batches_give_a_result_for_each_item() {
+fn predict_batch_returns_one_result_per_item() {
     without_leaks(|directory| {
         let model = loaded(directory, &format!("pads = 1; {AFFINE}"));
         let inputs: Vec<Vec<u8>> = (0..3).map(|item| floats(&[item as f32; 6])).collect();
@@ -369,7 +366,7 @@ fn batches_give_a_result_for_each_item() {
 }
 
 #[test]
-fn loading_may_be_waited_for_cancelled_or_dropped() {
+fn model_load_can_be_awaited_cancelled_or_dropped() {
     without_leaks(|directory| {
         let path = compiled(directory, &format!("load = slow; {AFFINE}"));
         let mut loading = Model::load_async(&path, &LoadOptions::default()).expect("begun");
@@ -392,7 +389,7 @@ fn loading_may_be_waited_for_cancelled_or_dropped() {
 }
 
 #[test]
-fn a_model_is_compiled_once() {
+fn cache_compiles_model_once() {
     without_leaks(|directory| {
         let store = Store::open(directory.join("store"), &Default::default()).expect("opens");
         let options = LoadOptions::default();
@@ -422,7 +419,7 @@ fn a_model_is_compiled_once() {
 }
 
 #[test]
-fn the_machine_and_plans_are_described() {
+fn reports_devices_chip_and_compute_plan() {
     without_leaks(|directory| {
         let kinds: Vec<_> =
             devices().expect("listed").iter().map(|device| (device.kind, device.cores)).collect();

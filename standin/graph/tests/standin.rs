@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use coremill_graph::{
-    DType, Device, DeviceKind, Executable, Graph, Opset, Precision, Session, ArrayView, ane_available,
-    chip_info,
+    ArrayView, DType, Device, DeviceKind, Executable, Graph, Opset, Precision, Session,
+    ane_available, chip_info,
 };
 
 #[path = "../../../crates/graph/examples/beside.rs"]
@@ -73,7 +73,7 @@ fn step(model: &mut Executable, function: &str, x: f32) -> f32 {
 }
 
 #[test]
-fn graphs_run_on_core_ml_and_are_compiled_once() {
+fn graphs_run_on_core_ml_and_compile_once() {
     stand_in();
     let folder = tempfile::tempdir().expect("a folder");
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
@@ -113,7 +113,7 @@ fn graphs_run_on_core_ml_and_are_compiled_once() {
 
 /// The comparison of the engine with Core ML on a Mac.
 #[test]
-fn a_device_is_judged_beside_the_engine() {
+fn judge_compares_core_ml_with_engine() {
     stand_in();
     let folder = tempfile::tempdir().expect("a folder");
     let session = Session::new(Device::Host).precision(Precision::Fp32);
@@ -156,7 +156,7 @@ fn functions_share_states() {
 }
 
 #[test]
-fn the_machine_is_described() {
+fn reports_chip_and_available_devices() {
     let info = chip_info();
     assert!(ane_available() && info.neural_engine);
     assert!(info.chip.expect("the stand-ins have one").neural_engine_cores > 0);
@@ -164,7 +164,7 @@ fn the_machine_is_described() {
 }
 
 #[test]
-fn run_into_allocates_no_elements() {
+fn run_into_does_not_allocate_tensors() {
     stand_in();
     const COUNT: usize = 1 << 20;
     let graph = Graph::new();

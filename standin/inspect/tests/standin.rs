@@ -39,7 +39,7 @@ fn model() -> Model {
 }
 
 #[test]
-fn a_record_of_the_stand_ins_agrees_with_the_engine() {
+fn stand_in_record_agrees_with_engine() {
     // SAFETY: this is the only test of the process.
     unsafe { std::env::set_var("COREMILL_STANDIN_MODEL", STANDIN) };
     let model = model();
@@ -54,7 +54,8 @@ fn a_record_of_the_stand_ins_agrees_with_the_engine() {
     };
     let mut steps = Vec::new();
     let watch = &mut |step: &str| steps.push(step.to_owned());
-    let record = record::record(&verified, "model.mlpackage", &options, watch).expect("it is recorded");
+    let record =
+        record::record(&verified, "model.mlpackage", &options, watch).expect("it is recorded");
     assert_eq!(steps[0], "compiling for cpu_only");
     assert_eq!(steps.last().map(String::as_str), Some("running `total` for all"));
 
@@ -100,19 +101,20 @@ fn a_record_of_the_stand_ins_agrees_with_the_engine() {
     let compared: Vec<_> =
         found.numerics.iter().map(|one| (one.units, one.case, one.numerics)).collect();
     let (cpu, all) = (ComputeUnits::CpuOnly, ComputeUnits::All);
-    let expected = [
-        (cpu, Numerics::CoremlCpu),
-        (all, Numerics::Ane),
-        (all, Numerics::CoremlCpu),
-    ]
-    .into_iter()
-    .flat_map(|(units, numerics)| (0..3).map(move |case| (units, case, numerics)));
+    let expected = [(cpu, Numerics::CoremlCpu), (all, Numerics::Ane), (all, Numerics::CoremlCpu)]
+        .into_iter()
+        .flat_map(|(units, numerics)| (0..3).map(move |case| (units, case, numerics)));
     assert_eq!(compared, expected.collect::<Vec<_>>());
     for one in &found.numerics {
         let (_, metrics) = &one.outputs[0];
         assert!(metrics.elements > 0 && metrics.max_absolute < 2e-3, "{one}");
     }
-    assert!(record.devices.iter().all(|one| one.compile_ms < Duration::from_secs(60).as_secs_f64() * 1e3));
+    assert!(
+        record
+            .devices
+            .iter()
+            .all(|one| one.compile_ms < Duration::from_secs(60).as_secs_f64() * 1e3)
+    );
 }
 
 fn floats(array: &Array) -> Vec<f32> {

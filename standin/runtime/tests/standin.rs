@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use coremill_pte::coreml::{Directory, METADATA};
 use coremill_pte::program::{
-    Chain, CompileSpec, Delegate, Instruction, Place, Placement, ExecutionPlan, Program as Source,
+    Chain, CompileSpec, Delegate, ExecutionPlan, Instruction, Place, Placement, Program as Source,
     ScalarType, Tensor as Planned, Value as PlannedValue, ValueId,
 };
 use coremill_runtime::{Hooks, LoadOptions, Program, Tensor, Value};
@@ -96,7 +96,7 @@ fn floats(value: &Value) -> Vec<f32> {
 }
 
 #[test]
-fn a_delegate_runs_on_core_ml_and_is_compiled_once() {
+fn delegate_runs_on_core_ml_and_compiles_once() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let cache = directory.path().join("cache");
     let path = directory.path().join("model.pte");
@@ -129,7 +129,7 @@ fn a_delegate_runs_on_core_ml_and_is_compiled_once() {
 
 /// 100 MB are copied between files without loading them, and the cache entry is found immediately.
 #[test]
-fn large_models_are_written_once_and_found_at_once() {
+fn large_model_is_streamed_once_then_cached() {
     const BYTES: usize = 100 << 20;
     let directory = tempfile::tempdir().expect("a scratch directory");
     let (cache, path) = (directory.path().join("cache"), directory.path().join("model.pte"));
@@ -172,7 +172,7 @@ fn large_models_are_written_once_and_found_at_once() {
 
 /// Core ML reports an operation's share of the cost.
 #[test]
-fn the_time_is_divided_by_operations() {
+fn profile_splits_delegate_time_by_operation() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let plist = AFFINE.replace("compile = slow;", "");
     let source = source(&plist, directory.path(), ScalarType::Float, [0, 1]);
@@ -190,7 +190,7 @@ fn the_time_is_divided_by_operations() {
 }
 
 #[test]
-fn elements_are_converted_and_checked() {
+fn converts_input_dtype_and_rejects_overflow() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     // The result's dimensions are in reverse order in memory.
     let source =
@@ -236,7 +236,7 @@ impl ReplaceType for Source {
 }
 
 #[test]
-fn states_are_each_methods_own() {
+fn each_method_has_its_own_states() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let source = source(ADD, directory.path(), ScalarType::Float, [0, 1]);
     let program = Program::new(source, LoadOptions::default()).expect("loads");
@@ -256,7 +256,7 @@ fn states_are_each_methods_own() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn delegate_load_errors_name_cause() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let failing = |plist: &str, change: &dyn Fn(&mut Source)| {
         let mut source = source(plist, directory.path(), ScalarType::Float, [0, 1]);

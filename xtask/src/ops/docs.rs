@@ -163,7 +163,7 @@ mod tests {
     use crate::workspace::root;
 
     #[test]
-    fn the_committed_text_is_that_of_the_table() {
+    fn ops_page_is_up_to_date() {
         let committed = fs::read_to_string(root().join(DOCS)).unwrap_or_default();
         assert!(committed == super::table(), "{DOCS} is out of date; run `cargo xtask ops --docs`");
     }

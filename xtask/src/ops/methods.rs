@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_methods_are_those_of_the_table() {
+    fn generated_op_methods_are_up_to_date() {
         let root = crate::workspace::root();
         let code = crate::ops::format(&root, &code()).expect("rustfmt runs");
         let committed = std::fs::read_to_string(root.join(FILE)).unwrap_or_default();

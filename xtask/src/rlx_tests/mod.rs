@@ -206,7 +206,7 @@ mod tests {
     use super::source;
 
     #[test]
-    fn restrictions_are_taken_off_and_nothing_else() {
+    fn strips_only_platform_restrictions() {
         let text = "#![cfg(all(target_vendor = \"apple\", not(target_os = \"watchos\")))]\n\
                     #![allow(clippy::all)]\nuse rlx_runtime::Session;\n#[test]\nfn a() {}\n";
         let found = source("a".to_owned(), text);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_compare_what_both_converted() {
+    fn totals_compare_models_both_converted() {
         let rows = [
             row(Some(10), Some(12), None),
             row(Some(9), Some(8), None),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_come_with_their_reasons() {
+    fn lines_show_reasons_for_exceptions() {
         let mut longer = row(Some(9), Some(8), None);
         assert!(line(&longer).ends_with("more operations than the peer"));
         longer.longer = Some("it is safer".to_owned());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_said_once() -> Result<(), std::io::Error> {
+    fn reason_summarizes_error_output() -> Result<(), std::io::Error> {
         let status = Command::new("false").status()?;
         let text = "error: `aten.x`: no lowering (2 calls)\n --> m.py:1\n\nerror: m.pt2: 2 calls cannot be lowered\n";
         assert_eq!(reason(text, status), "`aten.x`: no lowering (2 calls)");

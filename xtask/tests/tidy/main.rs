@@ -38,7 +38,7 @@ fn names(cell: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn crates_depend_on_what_the_architecture_says() {
+fn crate_dependencies_follow_architecture() {
     let architecture = read(&root().join("ARCHITECTURE.md"));
     assert!(architecture.len() <= 10 << 10, "ARCHITECTURE.md has more than 10 KB");
     let rows = architecture.lines().skip_while(|line| !line.starts_with("| crate | holds"));
@@ -76,7 +76,7 @@ fn crates_depend_on_what_the_architecture_says() {
 }
 
 #[test]
-fn every_dependency_has_its_reason() {
+fn every_dependency_is_documented() {
     let reasons = read(&root().join("docs/dependencies.md"));
     let manifest = read(&root().join("Cargo.toml"));
     for line in
@@ -91,7 +91,7 @@ fn every_dependency_has_its_reason() {
 }
 
 #[test]
-fn tests_are_not_ignored_and_files_have_a_seam() {
+fn tests_are_not_ignored_and_files_are_short() {
     for path in sources("rs") {
         let text = read(&path);
         let ignored = concat!("#[", "ignore");
@@ -107,7 +107,7 @@ fn tests_are_not_ignored_and_files_have_a_seam() {
 }
 
 #[test]
-fn links_in_the_docs_lead_somewhere() {
+fn doc_links_resolve() {
     // `cargo xtask docs` generates some of the pages in the summary; a test next to it follows those links.
     for path in sources("md").into_iter().filter(|path| !path.ends_with("docs/SUMMARY.md")) {
         let text = read(&path);
@@ -123,7 +123,7 @@ fn links_in_the_docs_lead_somewhere() {
 }
 
 #[test]
-fn paths_in_the_architecture_exist() {
+fn architecture_paths_exist() {
     let text = read(&root().join("ARCHITECTURE.md"));
     let is_path = |text: &&str| {
         text.contains('/') && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
@@ -265,19 +265,19 @@ fn assert_clean(extensions: &[&str], check: impl Fn(&str, &str) -> Vec<String>) 
 }
 
 #[test]
-fn prose_is_plain() {
+fn prose_has_no_banned_phrases() {
     assert_clean(&["rs", "md", "py", "pyi", "h", "cpp"], |_, text| odd_phrases(text));
 }
 
 #[test]
-fn unsafe_code_is_where_it_may_be_and_says_why() {
+fn unsafe_code_is_confined_and_documented() {
     assert_clean(&["rs"], unsound);
 }
 
 /// Libraries refer to options (the option `target=ios18`) and steps; the command refers to its flags and
 /// subcommands.
 #[test]
-fn libraries_name_no_flags() {
+fn libraries_mention_no_cli_flags_or_commands() {
     let names = command_names();
     assert!(names.iter().any(|name| name == "convert"), "{names:?}");
     assert_clean(&["rs"], |place, text| {
@@ -292,7 +292,7 @@ fn libraries_name_no_flags() {
 /// The workspace `standin` has its own manifests for the crates that call Core ML. Without this test, only the tests for
 /// Apple's systems would find a missing dependency.
 #[test]
-fn stand_ins_have_the_dependencies_of_their_crates() {
+fn stand_ins_declare_dependencies_of_their_crates() {
     let mut missing = Vec::new();
     for name in ["capi", "coreml", "graph", "runtime", "session"] {
         let manifest = |folder: &str| read(&root().join(folder).join(name).join("Cargo.toml"));
@@ -322,7 +322,7 @@ fn section<'m>(manifest: &'m str, title: &str) -> impl Iterator<Item = &'m str> 
 }
 
 #[test]
-fn errors_have_a_kind_a_hint_and_a_source() {
+fn error_types_have_kind_hint_and_source() {
     let defines = |text: &str| {
         text.lines().any(|line| {
             ["pub struct Error ", "pub enum Error ", "pub struct Error(", "opaque_error! {"]
@@ -344,7 +344,7 @@ fn errors_have_a_kind_a_hint_and_a_source() {
 }
 
 #[test]
-fn messages_state_requirements() {
+fn error_messages_have_no_banned_phrases() {
     assert_clean(&["rs"], |place, text| {
         let shipped = is_crate(place) && place.contains("/src/");
         let is_test = place.ends_with("tests.rs") || place.contains("/tests/");
@@ -353,7 +353,7 @@ fn messages_state_requirements() {
 }
 
 #[test]
-fn names_are_terms_of_the_field() {
+fn item_names_avoid_banned_words() {
     let planted = |place: &str| place.ends_with("tidy/planted.rs");
     assert_clean(&["rs"], |place, text| match planted(place) {
         true => vec![],
@@ -362,7 +362,12 @@ fn names_are_terms_of_the_field() {
 }
 
 #[test]
-fn modules_use_each_other_in_one_direction() {
+fn test_names_state_tested_behavior() {
+    assert_clean(&["rs", "py"], |_, text| names::odd_tests(text));
+}
+
+#[test]
+fn modules_have_no_dependency_cycles() {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let folders = CRATE_FOLDERS.map(|folder| root().join(folder));
     let crates = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder"));
@@ -408,7 +413,7 @@ const SHOWN: [&str; 4] = ["coremill", "engine", "graph", "mil"];
 const SHOWN_IN_WHOLE: [&str; 2] = ["coremill", "graph"];
 
 #[test]
-fn what_users_of_rust_see_has_examples() {
+fn public_rust_api_has_examples() {
     let has_example = |path: &Path| {
         let shown = path.display();
         assert!(
@@ -437,7 +442,7 @@ fn what_users_of_rust_see_has_examples() {
 }
 
 #[test]
-fn places_of_lists_are_asked_for() {
+fn list_indexing_is_bounds_checked() {
     let folder = root().join("crates/compiler/src");
     let mut unchecked = Vec::new();
     for path in sources("rs") {
@@ -477,7 +482,7 @@ fn plain_products(text: &str) -> Vec<(usize, String)> {
 
 /// Sizes come from untrusted archives, so unchecked products could wrap around or panic.
 #[test]
-fn products_of_extents_are_checked() {
+fn size_products_are_overflow_checked() {
     const MODULES: [&str; 8] = [
         "decompose/ops/convolution.rs",
         "decompose/ops/pooling.rs",

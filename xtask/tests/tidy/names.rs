@@ -1,4 +1,4 @@
-//! Names of types, functions and modules that are not terms of the field.
+//! Names of types, functions, modules and tests that are not terms of the field.
 
 /// Participles that are established names of types.
 const TERMS: [&str; 2] = ["Memoized", "Verified"];
@@ -69,6 +69,41 @@ pub(crate) fn odd_names(text: &str) -> Vec<String> {
         };
         if odd && !line.trim_start().starts_with("//") {
             found.push(format!("{}: `{name}` is no term of the field", at + 1));
+        }
+    }
+    found
+}
+
+/// First words of a test's name that put off what it checks.
+const VAGUE_STARTS: [&str; 7] = ["a", "an", "nothing", "the", "what", "whatever", "which"];
+
+/// Words of a test's name that need a second reading.
+const VAGUE_WORDS: [&str; 8] =
+    ["apart", "however", "said", "there", "those", "told", "what", "whom"];
+
+/// Maximum length of a test's name.
+const MAX_TEST_NAME: usize = 60;
+
+/// Tests of a Rust or Python source whose names do not state what they check, with their lines.
+pub(crate) fn odd_tests(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_test = false;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        is_test |= line == "#[test]";
+        let function = line.strip_prefix("fn ").filter(|_| is_test);
+        let Some(name) = function.or_else(|| line.strip_prefix("def test_")) else { continue };
+        is_test = false;
+        let name = name.split('(').next().unwrap_or_default();
+        let words: Vec<_> = name.split('_').collect();
+        let is_vague =
+            VAGUE_STARTS.contains(&words[0]) || words.iter().any(|word| VAGUE_WORDS.contains(word));
+        if is_vague || name.len() > MAX_TEST_NAME {
+            found.push(format!(
+                "{}: `{name}` does not state the tested behavior in up to {MAX_TEST_NAME} characters, \
+                 such as `rejects_truncated_archives`",
+                at + 1
+            ));
         }
     }
     found

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::names::odd_names;
+use crate::names::{odd_names, odd_tests};
 use crate::rust::unchecked_places;
 use crate::{
     commands, examples, flags, fuzz_targets, modules, odd_messages, odd_phrases, plain_products,
@@ -20,7 +20,7 @@ fn cycles(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_cycle_of_modules_is_found() {
+fn detects_module_cycles() {
     let files = [
         ("src/lib.rs", "mod left;\nmod right;\nmod shared;"),
         ("src/left.rs", "use crate::right::Right;\npub(crate) struct Left(Right);"),
@@ -35,7 +35,7 @@ fn a_cycle_of_modules_is_found() {
 }
 
 #[test]
-fn a_cycle_is_found_through_names_that_are_handed_on() {
+fn detects_cycles_through_reexports() {
     let files = [
         ("src/lib.rs", "mod a;\nmod b;\nmod c;\npub use a::Start;"),
         ("src/a.rs", "use super::b;\npub struct Start;\nfn go() { b::next() }"),
@@ -51,7 +51,7 @@ fn a_cycle_is_found_through_names_that_are_handed_on() {
 }
 
 #[test]
-fn a_cycle_is_found_through_items_that_macros_define() {
+fn detects_cycles_through_macro_items() {
     // `Code` is in the macro's body, `Level` is among its arguments.
     let literal = "macro_rules! codes { ($($code:ident)*) => { pub enum Code { $($code,)* } fn of() { $($code::of();)* } }; }\n\
                    codes! { First Second }\nfn level(x: crate::low::Low) {}";
@@ -73,7 +73,7 @@ fn a_cycle_is_found_through_items_that_macros_define() {
 }
 
 #[test]
-fn items_of_a_macro_belong_to_the_module_that_invokes_it() {
+fn macro_items_belong_to_invoking_module() {
     let files = [
         ("src/lib.rs", "mod high;\nmod low;\nmod table;"),
         (
@@ -94,7 +94,7 @@ fn items_of_a_macro_belong_to_the_module_that_invokes_it() {
 }
 
 #[test]
-fn what_is_no_cycle_is_not_reported() {
+fn cycle_check_ignores_children_tests_and_comments() {
     // A module and its children count as one; tests may use everything; comments and strings are not code.
     let files = [
         ("src/lib.rs", "mod high;\nmod low;"),
@@ -116,7 +116,7 @@ fn what_is_no_cycle_is_not_reported() {
 }
 
 #[test]
-fn a_banned_phrase_is_found() {
+fn detects_banned_phrases() {
     let text = format!("a line\nwhat lies inside {} a block\n", "of");
     assert_eq!(odd_phrases(&text).len(), 1);
     assert!(odd_phrases(&text)[0].starts_with("2: "));
@@ -124,7 +124,7 @@ fn a_banned_phrase_is_found() {
 }
 
 #[test]
-fn a_flag_in_a_library_is_found() {
+fn detects_cli_flags_in_libraries() {
     let hint = "fn hint() -> &'static str {\n    \"pass `--target ios18`\"\n}";
     assert_eq!(flags(hint), ["2: \"pass `--target ios18`\""]);
     assert_eq!(flags("const RAW: &str = r#\"see --json\"#;").len(), 1);
@@ -135,7 +135,7 @@ fn a_flag_in_a_library_is_found() {
 }
 
 #[test]
-fn a_command_in_a_library_is_found() {
+fn detects_cli_commands_in_libraries() {
     let names = ["cache".to_owned(), "convert".to_owned()];
     let hint = "const A: &str = \"remove entries with `coremill cache prune`\";";
     assert_eq!(commands(hint, &names).len(), 1);
@@ -145,14 +145,14 @@ fn a_command_in_a_library_is_found() {
 }
 
 #[test]
-fn an_odd_message_is_found() {
+fn detects_banned_message_phrases() {
     assert_eq!(odd_messages("fail!(\"`x` is 0; accepted are 1 and more\")").len(), 1);
     assert_eq!(odd_messages("fail!(\"there is no input `z`; there are `x`\")").len(), 1);
     assert_eq!(odd_messages("fail!(\"`x` must be at least 1, got 0\") // accepted are"), [""; 0]);
 }
 
 #[test]
-fn undocumented_and_misplaced_unsafe_is_found() {
+fn detects_undocumented_and_misplaced_unsafe() {
     let (word, because) = ("unsafe", "// SAFETY: the length was checked.\n");
     let block = format!("{word} {{ read(pointer) }}");
     assert_eq!(unsound("crates/tensor/src/a.rs", &block).len(), 1);
@@ -161,7 +161,7 @@ fn undocumented_and_misplaced_unsafe_is_found() {
 }
 
 #[test]
-fn a_fuzz_target_that_is_not_scheduled_is_found() {
+fn detects_unscheduled_fuzz_targets() {
     let manifest = "[[bin]]\nname = \"text\"\n\n[[bin]]\nname = \"model\"\npath = \"x\"";
     let both = BTreeSet::from(["model".to_owned(), "text".to_owned()]);
     assert_eq!(fuzz_targets(manifest), both);
@@ -170,7 +170,7 @@ fn a_fuzz_target_that_is_not_scheduled_is_found() {
 }
 
 #[test]
-fn plain_products_are_found() {
+fn detects_unchecked_products() {
     let text = "let a = rows * columns;\nlet b = (checked(rows) * columns).get()?;\nlet c = 2 * axis; // x * y\n\
                 let d: i64 = sizes.iter().product();\nlet e = scale as f64 * 2.0;\n\
                 let f = \"x * \\\n y * z\";\nlet g = rows * 3;";
@@ -180,7 +180,7 @@ fn plain_products_are_found() {
 }
 
 #[test]
-fn unchecked_places_are_found() {
+fn detects_unchecked_indexing() {
     let text = "let a = shape[axis];\nlet b: [i32; 2] = [x.at(0)?, 1];\nlet c = &values[..];\nlet d = f(x)?[i + 1];\n\
                 #[derive(Debug)]\nlet e = both[1];\nmap.remove(&key);\nlist.remove(at);\nlet g = &sizes[1..];\n\
                 order.swap(0, 1);\nlet i = x.rank() - 2;\nlet j = rank - count;\nfn f(x: &mut [f32]) {}\n#[cfg(test)]\nmod tests {\nlet h = shape[axis];\n}";
@@ -188,7 +188,7 @@ fn unchecked_places_are_found() {
 }
 
 #[test]
-fn items_without_examples_are_found() {
+fn detects_items_without_examples() {
     let text = "//! Things.\n//!\n//! ```\n//! ```\n\npub mod shown;\n#[doc(hidden)]\npub mod hidden;\nmod own;\n\n\
                 /// As [`make`] says.\n#[derive(Clone)]\npub struct Linked;\n\n/// Alone.\npub enum Alone {}\n\n\
                 /// ```\n/// ```\npub fn make() {}\n\n/// See [`make`].\npub fn other() {}\n";
@@ -198,11 +198,23 @@ fn items_without_examples_are_found() {
 }
 
 #[test]
-fn participles_and_coinages_are_found() {
+fn detects_participles_and_coined_names() {
     let text = "pub struct Sized;\npub(crate) enum Made<'a> {}\nstruct Verified;\nstruct MappedFile;\n    fn told() {}\n\
                 mod fed;\n/// struct Held\npub trait Shaped {}\nlet made = Made;\nstruct Ladder(u8);\n";
     let lines: Vec<_> =
         odd_names(text).iter().map(|odd| odd.split(':').next().map(str::to_owned)).collect();
     let expected = ["1", "2", "5", "6", "8", "10"].map(|line| Some(line.to_owned()));
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn detects_vague_test_names() {
+    let long = "x".repeat(61);
+    let text = format!(
+        "#[test]\nfn what_is_no_cycle() {{}}\n#[test]\n#[cfg(unix)]\nfn rejects_cycles() {{}}\nfn what() {{}}\n\
+         #[test]\nfn {long}() {{}}\ndef test_names_are_told(x):\ndef test_the_row():\ndef test_rows_match():\n"
+    );
+    let found = odd_tests(&text);
+    let lines: Vec<_> = found.iter().filter_map(|odd| odd.split(':').next()).collect();
+    assert_eq!(lines, ["2", "8", "9", "10"], "{found:?}");
 }

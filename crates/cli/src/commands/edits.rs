@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_and_labels_are_read_or_refused() {
+    fn parses_dtype_edits_and_label_lists() {
         assert_eq!(parse_type("x=fp16"), Ok(("x".to_owned(), ElementType::Fp16)));
         assert!(parse_type("x").unwrap_err().contains("NAME=TEXT"));
         assert!(parse_type("x=fp64").unwrap_err().contains("`fp16`, `fp32`"));

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_have_three_digits() {
+    fn formats_errors_with_three_significant_digits() {
         for (value, text) in [
             (0.0, "0"),
             (0.5, "0.500"),

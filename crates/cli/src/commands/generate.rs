@@ -212,7 +212,7 @@ fn unescaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn escapes_become_characters() {
+    fn decodes_backslash_escapes() {
         assert_eq!(super::unescaped(r"a\nb\\n\x"), "a\nb\\n\\x");
     }
 }

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_in_eighths() {
+    fn bars_render_in_eighth_blocks() {
         assert_eq!(bar(1.0, 2), "██");
         assert_eq!(bar(0.5, 2), "█");
         assert_eq!(bar(0.0625, 2), "▏");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_align() {
+    fn columns_align_text_left_and_numbers_right() {
         let mut table = Table::new(1);
         table.row([Cell::text("a"), Cell::number("1")]);
         table.row([Cell::text("bcd"), Cell::number("20")]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_in_the_middle() {
+    fn long_names_are_truncated_in_middle() {
         let mut table = Table::new(2);
         table.row([Cell::text("layers_0_attention_query_linear"), Cell::number("12345678")]);
         table.row([Cell::text("y"), Cell::number("1")]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_terminals_show_whole_names_first() {
+    fn narrow_tables_drop_columns_before_truncating_names() {
         let lines = |limit: usize| {
             let text = values().render_within(Some(limit));
             let text = anstream::adapter::strip_str(&text).to_string();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_at_their_ends_keep_them() {
+    fn truncated_names_stay_distinct_and_printable() {
         let mut table = Table::new(0);
         for (block, part) in [(10, "q_norm"), (10, "k_norm"), (11, "q_norm")] {
             table.row([Cell::name(format!("layers_{block}_attention_{part}_weight_to_fp16"))]);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn wrapping_ignores_ansi_style_codes() {
         let line = "\u{1b}[1merror\u{1b}[0m: no such file";
         assert_eq!(wrapped(line, 19), line);
         assert_eq!(wrapped(line, 16), "\u{1b}[1merror\u{1b}[0m: no such\n  file");

@@ -59,7 +59,7 @@ mod tests {
     use crate::kernels::kernel;
 
     #[test]
-    fn one_row_rewrites_each_operator() {
+    fn table_lists_each_operator_once() {
         let mut names = Vec::new();
         for row in ops::FAMILIES.iter().copied().flatten() {
             for_each_operator(row, &mut |name| names.push(name));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn formulas_are_understood() {
+    fn every_formula_in_table_parses() {
         for row in ops::FAMILIES.iter().copied().flatten() {
             if let Rule::Formula(text) = row.rule {
                 is_formula(text).unwrap_or_else(|reason| panic!("`{text}`: {reason:?}"));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_the_work_has_a_kernel() {
+    fn rename_targets_have_kernel_or_rule() {
         for row in ops::FAMILIES.iter().copied().flatten() {
             if let Rule::Rename(operator) = row.rule {
                 let overloads = ["Tensor", "Scalar", "int", "default"];

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn places_overlap_only_where_lifetimes_do_not() {
+    fn simultaneously_live_tensors_do_not_overlap() {
         let mut seed = 7u64;
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_one_after_the_other_shares_a_place() {
+    fn reuses_memory_of_dead_tensors() {
         let claims = [claim(100, 0, 1), claim(100, 1, 2), claim(100, 2, 3), claim(16, 3, 4)];
         let (offsets, total) = place(&claims).expect("small");
         assert_eq!((offsets, total), (vec![0, 112, 0, 112], 224));

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_row_lowers_each_overload() {
+    fn each_overload_has_one_lowering() {
         for (operator, rows) in ROWS.iter() {
             let whole = rows.iter().filter(|row| row.overloads.is_empty()).count();
             let mut overloads: Vec<_> = rows.iter().flat_map(|row| row.overloads).collect();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_never_waits_for_itself() {
+    fn splits_partition_to_avoid_dependency_cycle() {
         // 0 and 3 are inside. 3 depends on 0 directly and through the call outside.
         let uses = [vec![], vec![0], vec![], vec![0, 1], vec![2]];
         let is_inside = [true, false, true, true, true];
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_constants_goes_where_it_is_used() {
+    fn input_only_call_joins_partition_of_its_user() {
         // 0 depends on the input only. Its only user is 3, which follows 2, a call outside.
         let uses = [vec![], vec![], vec![1], vec![0, 2]];
         let partitions = divided(&uses, &[true, true, false, true]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn divisions_are_sound_and_as_small_as_can_be() {
+    fn random_graphs_get_minimal_acyclic_partitions() {
         let mut seed = 3u64;
         let mut random = |below: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

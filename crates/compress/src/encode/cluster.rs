@@ -315,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn few_numbers_stand_for_themselves() {
+    fn few_distinct_values_become_centroids() {
         let distribution = Distribution::of(&mut [3.0, 1.0, 3.0, -2.0]);
         assert_eq!(distribution.weights, [1.0, 1.0, 2.0]);
         assert_eq!(centroids(&distribution, 4), [-2.0, 1.0, 3.0]);
     }
 
     #[test]
-    fn divisions_are_the_best() {
+    fn kmeans_matches_exhaustive_optimum() {
         for (seed, count) in [(1, 2), (2, 4), (3, 8), (4, 16)] {
             // More numbers than the first division handles.
             let distribution = Distribution::of(&mut random(600, seed));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_and_gaps_are_found() {
+    fn kmeans_is_near_optimal_with_outliers() {
         let mut numbers = random(5000, 9);
         numbers.extend(std::iter::repeat_n(0.0, 20_000));
         numbers.extend([500.0, -700.0, 501.0]);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_elements() {
+    fn quantile_matches_sorted_magnitudes() {
         let numbers: Vec<f32> = (0..1000).map(|at| (at * 7919 % 1000) as f32 - 500.0).collect();
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let source = Source {

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_a_group_become_zero() {
+    fn ratio_mask_zeroes_smallest_elements_per_group() {
         let pruned = PruneMask::Ratio { zeros: 2, groups: Groups { of: 4, stride: 2, row: 12 } };
         // Six channels with two elements: the first group is complete, the second has two channels.
         let mut numbers = [1.0, -8.0, 2.0, -7.0, 3.0, -6.0, 4.0, -5.0, 0.5, 0.25, 9.0, 0.125];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_the_least_norm_become_zero() {
+    fn block_mask_zeroes_groups_with_small_norm() {
         let groups = Groups { of: 2, stride: 2, row: 6 };
         let pruned = PruneMask::Blocks { limit: 5.0, half: false, groups };
         // Three channels with two elements: the last channel is a group of its own.

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_get_the_axes_of_a_weight() {
+    fn of_rank_adds_and_removes_unit_axes() {
         assert_eq!(parameter(&[8, 1]).of_rank(4).expect("axes are appended").shape, [8, 1, 1, 1]);
         assert_eq!(parameter(&[8, 1, 1, 1]).of_rank(2).expect("axes are removed").shape, [8, 1]);
         assert_eq!(parameter(&[]).of_rank(2).expect("a scalar is for all").shape, [1, 1]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn joint_and_fine_compression_needs_ios_18() {
+    fn joint_or_fine_grained_compression_needs_ios_18() {
         let integers = |bits, shape: &[usize]| TrainedCompression {
             integers: Some(TrainedIntegers { bits, scale: parameter(shape), zero_point: None }),
             ..TrainedCompression::default()

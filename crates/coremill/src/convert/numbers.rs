@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nan_of_the_reference_is_counted() {
+    fn counts_nan_in_reference_outputs() {
         let array = |elements: &[f32]| Array::floats(DType::Fp32, [2], elements.to_vec());
         let (nan, plain) = (array(&[f32::NAN, 1.0]), array(&[2.0, 1.0]));
         let expected = [("y", ExpectedOutput::Array(&nan)), ("z", ExpectedOutput::Array(&plain))];

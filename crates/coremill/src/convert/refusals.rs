@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_a_line_are_one_place_and_reasons_are_apart() {
+    fn groups_unsupported_ops_by_reason_and_line() {
         let refused = [
             call("f", "aten.f", "is odd", 3, "layers.0"),
             call("g", "aten.g", "is even", 4, ""),

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_is_what_the_engine_computes() {
+    fn lazy_folds_match_engine_evaluation() {
         let x = || vec![floats(&[90, 2, 80], 0.5)];
         let ints = |ints: &[i32]| vec![Constant::int32s(ints)];
         let one = |int: i32| vec![Constant::int32(int)];
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_more_or_is_small_is_left_to_the_engine() {
+    fn declines_small_results_and_unsupported_ops() {
         let function = Function::new("main", Opset::Ios18);
         let refused = |kind: OpKind, operands: Vec<(&'static str, Constant)>| {
             let mut op = Op::new(kind);

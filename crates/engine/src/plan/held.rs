@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_what_nobody_holds_are_let_go() {
+    fn sweeps_dead_keys_and_keeps_live_values() {
         let mut held = WeakMap::default();
         let kept: Vec<Arc<usize>> = (0..3 * FEW).map(Arc::new).collect();
         for (key, value) in kept.iter().enumerate() {

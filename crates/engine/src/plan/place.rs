@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_share_a_place_if_they_do_not_live_together() {
+    fn allocations_share_memory_if_lifetimes_are_disjoint() {
         let all = || vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(3..5, 40)];
         let together = |tenants: &mut [Allocation]| settle_largest_first(tenants, false);
         for total in [checked(&mut all(), together), checked(&mut all(), settle_in_time)] {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn separate_tenants_share_a_place_with_those_of_their_length() {
+    fn separate_mode_shares_memory_only_among_equal_lengths() {
         let mut tenants =
             vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(4..5, 50)];
         checked(&mut tenants, |tenants| settle_largest_first(tenants, true));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_separate_only_within_a_size() {
+    fn separates_lengths_only_within_size_limit() {
         let all = || vec![tenant(0..1, 100), tenant(2..3, 50)];
         let separate = settle(&mut all(), 1000);
         assert!(separate >= 150);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tenants_take_little_more_than_those_alive_at_once() {
+    fn arena_size_stays_near_peak_live_size() {
         let mut state = 7u64;
         let mut draw = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -30,7 +30,7 @@ fn functions(family: &str) -> Vec<(String, Function)> {
 }
 
 #[test]
-fn every_case_expands_to_what_the_reference_kernels_give() {
+fn weights_expand_like_reference_kernels() {
     let (mut described, mut taken) = (0, 0);
     for (id, function) in functions("constexpr") {
         let (analysis, problems) = analyze(&function);
@@ -91,7 +91,7 @@ fn same(left: &[f32], right: &[f32]) -> bool {
 }
 
 #[test]
-fn parts_of_rows_are_those_of_the_whole() {
+fn partial_rows_expand_like_full_rows() {
     for (id, function) in functions("constexpr") {
         let Some((_, op)) = function
             .all_ops()
@@ -117,7 +117,7 @@ fn parts_of_rows_are_those_of_the_whole() {
 }
 
 #[test]
-fn scaled_palettes_become_tables_of_their_own() {
+fn folds_block_scales_into_palettes() {
     let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
     let codes: Vec<i16> = (0..48).map(|at| at * 7 % 4).collect();
     let indices = packed::pack(DType::UInt2, &codes).expect("they fit");
@@ -226,7 +226,7 @@ impl Chains {
 }
 
 #[test]
-fn nested_weights_are_read_by_kernels() {
+fn kernels_decode_gguf_style_nested_weights() {
     let (rows, columns) = (6u64, 96u64);
     let whole = [rows, columns];
     for group in [16, 32] {
@@ -382,7 +382,7 @@ fn plans_leave_weights_compressed() {
 }
 
 #[test]
-fn data_is_shared_with_the_program() {
+fn weights_share_buffer_with_program() {
     let data = Buffer::from(vec![7u8; 64]);
     let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
     let body = function.body;
@@ -397,7 +397,7 @@ fn data_is_shared_with_the_program() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_to_the_reference_kernels() {
+fn declines_weights_with_inconsistent_sizes() {
     let described = |op: Op, shape: &[u64]| {
         let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
         let body = function.body;

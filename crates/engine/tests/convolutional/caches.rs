@@ -17,7 +17,7 @@ fn body(queries: usize, mask: &str, after: &str) -> String {
 }
 
 #[test]
-fn an_attention_joins_what_it_reads() {
+fn attention_fuses_kv_concat_for_few_queries() {
     for (queries, joins) in [(1, true), (3, true), (5, false)] {
         let attends: &[&str] = match joins {
             true => &["mul", "concat+attention"],
@@ -36,7 +36,7 @@ fn an_attention_joins_what_it_reads() {
 }
 
 #[test]
-fn keys_that_are_read_before_are_joined_before() {
+fn concat_read_before_attention_is_not_fused() {
     let after = "tensor<T, [2, 3, 1, 8]> y = add(x = o, y = most);";
     let early = "tensor<T, [2, 3, 1, 8]> most = reduce_max(x = k, axes = tensor<int32, [1]>([2]), keep_dims = bool(true));
             tensor<T, [2, 3, 10, 8]> v = ";

@@ -6,7 +6,7 @@ fn extent(input: usize, kernel: usize, stride: usize, dilation: usize, pads: [us
 }
 
 #[test]
-fn windows_of_every_kind() {
+fn convs_of_all_window_shapes_run_channels_last() {
     // Input channels, output channels, groups, kernel, strides, dilations, padding before and
     // after.
     type Case = (usize, usize, usize, [usize; 2], [usize; 2], [usize; 2], [usize; 4]);
@@ -53,7 +53,7 @@ fn windows_of_every_kind() {
 }
 
 #[test]
-fn pads_that_the_operation_chooses() {
+fn conv_handles_same_and_same_lower_padding() {
     for pad_type in ["same", "same_lower"] {
         let body = format!(
             r#"tensor<T, [1, 6, 5, 4]> y = conv(x = x, weight = W[6, 4, 4, 3], pad_type = string("{pad_type}"),
@@ -64,7 +64,7 @@ fn pads_that_the_operation_chooses() {
 }
 
 #[test]
-fn one_and_three_dimensions() {
+fn conv_handles_one_and_three_dimensions() {
     check(
         &[2, 10, 33],
         r#"tensor<T, [2, 12, 17]> a = conv(x = x, weight = W[12, 10, 3], strides = tensor<int32, [1]>([2]),
@@ -87,7 +87,7 @@ fn one_and_three_dimensions() {
 }
 
 #[test]
-fn what_follows_is_done_by_the_way() {
+fn conv_fuses_elementwise_epilogues() {
     check(
         &[1, 6, 7, 9],
         r#"tensor<T, [1, 10, 7, 9]> a = conv(x = x, weight = W[10, 6, 3, 3], pad_type = string("same"));
@@ -113,7 +113,7 @@ fn what_follows_is_done_by_the_way() {
 }
 
 #[test]
-fn a_result_that_others_read_is_written() {
+fn conv_with_several_readers_is_not_fused() {
     check(
         &[1, 3, 8, 8],
         r#"tensor<T, [1, 4, 8, 8]> a = conv(x = x, weight = W[4, 3, 1, 1]);
@@ -125,7 +125,7 @@ fn a_result_that_others_read_is_written() {
 }
 
 #[test]
-fn activations_of_several_operations() {
+fn conv_fuses_multi_op_activations() {
     // In rounded mode each of them rounds.
     let cases = [
         ("silu(x = a)", "conv+silu"),
@@ -147,7 +147,7 @@ fn activations_of_several_operations() {
 }
 
 #[test]
-fn zeros_around_the_input_are_padding() {
+fn conv_fuses_preceding_zero_pad() {
     check(
         &[1, 3, 7, 9],
         r#"tensor<T, [1, 3, 8, 12]> p = pad(x = x, pad = tensor<int32, [4]>([0, 1, 2, 1]), mode = string("constant"),
@@ -159,7 +159,7 @@ fn zeros_around_the_input_are_padding() {
 }
 
 #[test]
-fn transposed_convolutions() {
+fn conv_transpose_of_all_windows_runs_channels_last() {
     // Kernel, strides, dilations, groups, padding type and amounts, output size.
     type Case = ([usize; 2], [usize; 2], [usize; 2], usize, &'static str, [usize; 4], [usize; 2]);
     let cases: [Case; 6] = [
@@ -183,7 +183,7 @@ fn transposed_convolutions() {
 }
 
 #[test]
-fn weights_that_are_computed_stay_with_the_operation() {
+fn conv_with_computed_weights_is_not_lowered_to_kernel() {
     check(
         &[4, 4, 3, 3],
         r#"tensor<T, [4, 4, 3, 3]> w = tanh(x = x);

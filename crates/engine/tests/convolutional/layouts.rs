@@ -1,7 +1,7 @@
 use super::check::check;
 
 #[test]
-fn a_block_that_squeezes_and_excites_is_permuted_at_its_ends() {
+fn squeeze_excite_block_permutes_only_at_ends() {
     check(
         &[2, 6, 7, 5],
         r#"tensor<T, [2, 12, 7, 5]> a = conv(x = x, weight = W[12, 6, 1, 1]);
@@ -28,7 +28,7 @@ fn a_block_that_squeezes_and_excites_is_permuted_at_its_ends() {
 }
 
 #[test]
-fn permutations_of_the_program_cancel_those_of_the_layout() {
+fn program_transposes_cancel_layout_permutes() {
     check(
         &[1, 6, 7, 5],
         r#"tensor<T, [1, 6, 7, 5]> a = conv(x = x, weight = W[6, 1, 3, 3], groups = int32(6), pad_type = string("same"));
@@ -44,7 +44,7 @@ fn permutations_of_the_program_cancel_those_of_the_layout() {
 }
 
 #[test]
-fn images_become_rows_of_tokens_without_a_copy() {
+fn patch_embedding_flattens_without_copy() {
     check(
         &[1, 3, 8, 8],
         r#"tensor<T, [1, 10, 2, 2]> a = conv(x = x, weight = W[10, 3, 4, 4], strides = tensor<int32, [2]>([4, 4]));
@@ -56,7 +56,7 @@ fn images_become_rows_of_tokens_without_a_copy() {
 }
 
 #[test]
-fn tensors_are_joined_cut_and_padded_with_channels_last() {
+fn concat_pad_slice_and_split_run_channels_last() {
     check(
         &[1, 4, 6, 8],
         r#"tensor<T, [1, 6, 6, 8]> a = conv(x = x, weight = W[6, 4, 1, 1]);
@@ -85,7 +85,7 @@ fn tensors_are_joined_cut_and_padded_with_channels_last() {
 }
 
 #[test]
-fn channels_become_pixels_and_pixels_channels() {
+fn pixel_shuffle_ops_become_single_permute() {
     let cases = [
         ("pixel_shuffle", "upscale_factor = int32(2)", [2, 10, 14]),
         ("depth_to_space", "block_size = int32(2)", [2, 10, 14]),
@@ -105,7 +105,7 @@ fn channels_become_pixels_and_pixels_channels() {
 }
 
 #[test]
-fn normalization_that_no_convolution_takes_joins_its_neighbours() {
+fn batch_norm_without_conv_fuses_elementwise() {
     check(
         &[1, 6, 5, 5],
         r#"tensor<T, [1, 6, 5, 5]> a = batch_norm(x = x, mean = W[6], variance = P[6], gamma = W[6]);
@@ -120,7 +120,7 @@ fn normalization_that_no_convolution_takes_joins_its_neighbours() {
 }
 
 #[test]
-fn branches_see_tensors_of_either_order() {
+fn cond_branches_read_either_layout() {
     for (relation, branch) in [("greater", "conv+relu"), ("less", "depthwise conv+add")] {
         let body = r#"tensor<T, [1, 4, 6, 6]> a = conv(x = x, weight = W[4, 4, 1, 1]);
         T s = reduce_sum(x = x, axes = tensor<int32, [4]>([0, 1, 2, 3]), keep_dims = bool(false));
@@ -152,7 +152,7 @@ fn branches_see_tensors_of_either_order() {
 }
 
 #[test]
-fn images_are_resized_with_channels_last() {
+fn resize_ops_run_channels_last() {
     let cases = [
         (
             "upsample_bilinear",
@@ -196,7 +196,7 @@ fn images_are_resized_with_channels_last() {
 }
 
 #[test]
-fn instances_are_normalized_with_channels_last() {
+fn instance_norm_runs_channels_last() {
     check(
         &[2, 4, 6, 7],
         r#"tensor<T, [2, 5, 6, 7]> a = conv(x = x, weight = W[5, 4, 1, 1]);
@@ -207,7 +207,7 @@ fn instances_are_normalized_with_channels_last() {
 }
 
 #[test]
-fn channels_are_shuffled_in_one_step() {
+fn channel_shuffle_becomes_single_permute() {
     check(
         &[2, 6, 5, 3],
         r#"tensor<T, [2, 6, 5, 3]> a = conv(x = x, weight = W[6, 1, 3, 3], groups = int32(6), pad_type = string("same"));

@@ -1,7 +1,7 @@
 use super::check::check;
 
 #[test]
-fn windows_of_every_kind() {
+fn pooling_of_all_windows_runs_channels_last() {
     for (pool, exclude) in [
         ("max_pool", ""),
         ("avg_pool", "exclude_padding_from_average = bool(false), "),
@@ -34,7 +34,7 @@ fn windows_of_every_kind() {
 }
 
 #[test]
-fn one_and_three_dimensions() {
+fn pooling_handles_one_and_three_dimensions() {
     check(
         &[2, 5, 12],
         r#"tensor<T, [2, 5, 6]> y = max_pool(x = x, kernel_sizes = tensor<int32, [1]>([2]),
@@ -50,7 +50,7 @@ fn one_and_three_dimensions() {
 }
 
 #[test]
-fn means_of_whole_channels() {
+fn global_reduce_mean_runs_channels_last() {
     for keeps in [true, false] {
         let shape = if keeps { "2, 8, 1, 1" } else { "2, 8" };
         let body = format!(

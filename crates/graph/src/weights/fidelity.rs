@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_codes_lose_what_fp16_rounds() {
+    fn fp16_snr_of_gguf_codes_is_in_expected_range() {
         let decibels = |scheme, keeps| blocks(scheme, 300).fp16_decibels(keeps).expect("reads");
         assert_eq!(decibels(Scheme::Q4_0, true), None);
         assert_eq!(decibels(Scheme::Q8_0, true), None);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_lose_their_last_bits() {
+    fn fp16_snr_of_floats_matches_rounding_error() {
         let decibels = |floats: &[f32]| {
             Param::floats([floats.len() as u64], floats).and_then(|it| it.fp16_decibels(true))
         };

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_have_the_outermost_extent_first() {
+    fn reverses_gguf_dimension_order() {
         let data: Vec<u8> = (0..6).flat_map(|x| (x as f32).to_le_bytes()).collect();
         let gguf = parse(&Buffer::from(file(0, &[3, 2], &data))).expect("sound");
         assert_eq!(gguf.metadata["general.name"].as_str(), Some("tiny"));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn rejects_invalid_tensors_and_truncated_files() {
         let refusal = |bytes: Vec<u8>| parse(&Buffer::from(bytes)).expect_err("refused");
         let foreign =
             parse(&Buffer::from(file(99, &[32], &[0; 34]))).expect("one tensor is left out");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_read_from_the_file() {
+    fn parses_plain_and_nested_metadata_arrays() {
         let mut words = Vec::new();
         text(&mut words, "one");
         text(&mut words, "two");
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_arrays_are_refused() {
+    fn rejects_hostile_arrays_and_tensor_counts() {
         let refusal = |bytes: Vec<u8>| parse(&Buffer::from(bytes)).expect_err("refused");
         assert!(refusal(array(4, 8, &[0; 16])).contains("ends at byte"));
         assert!(refusal(array(0, u64::MAX, &[0; 16])).contains("array of"));

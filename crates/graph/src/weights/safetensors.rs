@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_are_found_where_the_header_says() {
+    fn reads_tensors_at_header_offsets() {
         let header =
             r#"{"__metadata__":{"a":"b"},"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#;
         let data: Vec<u8> = [9.0f32, 1.5, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn rejects_invalid_offsets_shapes_and_headers() {
         let beyond = r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
         assert!(parse(&file(beyond, &[0; 4])).expect_err("short").contains("beyond the end"));
         let wrong = r#"{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#;

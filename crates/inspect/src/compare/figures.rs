@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_those_of_the_definition() {
+    fn error_metrics_match_definition() {
         let found =
             figures(&floats(&[3.0, -4.0, 0.0]), &floats(&[3.0, -4.5, 0.25])).expect("alike");
         assert_eq!((found.elements, found.differing, found.unlike), (3, 2, 0));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_finite_are_alike_or_not() {
+    fn mismatched_non_finite_values_count_as_unlike() {
         let same = floats(&[f32::NAN, f32::INFINITY, 1.0]);
         let found = figures(&same, &same).expect("alike");
         assert_eq!((found.unlike, found.differing), (0, 0));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_are_alike_in_every_precision() {
+    fn mask_values_match_across_precisions() {
         let masked = floats(&[f32::MIN, f32::MIN, 1.0]);
         let found = figures(&masked, &floats(&[-65504.0, f32::NEG_INFINITY, 1.0])).expect("alike");
         assert_eq!((found.differing, found.unlike, found.snr()), (0, 0, f64::INFINITY));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_beyond_fp32_are_no_masks() {
+    fn fp64_overflow_is_not_treated_as_mask() {
         let found = floats(&[f32::INFINITY, -f32::INFINITY]);
         let figures = |reference| figures_of_doubles(&[2], reference, &found).expect("alike");
         assert_eq!(figures(&[1e300, -1e39]).unlike, 2);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_count_and_zeros_have_no_angle() {
+    fn compares_integers_zero_vectors_and_scalars() {
         let ints =
             |elements: &[i32]| Array::ints(DType::Int32, [elements.len()], elements.to_vec());
         let found = figures(&ints(&[1, 2, 3, 4]), &ints(&[1, 2, 3, 9])).expect("alike");

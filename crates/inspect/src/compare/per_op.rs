@@ -468,7 +468,7 @@ mod tests {
 
     /// Scaled values are compared without the power of two that the metadata contains.
     #[test]
-    fn powers_of_two_are_no_drift() {
+    fn scaling_exponents_are_undone_before_comparison() {
         const SCALED: &str = "
             program(1.3) {
                 func main<ios17>(tensor<fp32, [3]> x) {
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_by_name_in_any_number_of_rounds() {
+    fn pairs_values_by_name_under_any_memory_budget() {
         let (reference, other) = (open(REFERENCE, Numerics::Fast), open(OTHER, Numerics::Rounded));
         let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 200.0]);
         let steps = [vec![("x".to_owned(), x)]];
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_alone_does_not_pair_values() {
+    fn same_name_with_different_op_is_not_paired() {
         // `a` is an operand of `b` in one program and an intermediate value in the other.
         let renamed = REFERENCE.replace("a = add(x = x, y = x)", "a = mul(x = x, y = x)");
         let (one, two) = (open(REFERENCE, Numerics::Fast), open(&renamed, Numerics::Fast));
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_paired_with_the_result_of_its_call() {
+    fn kernel_pairs_only_with_result_of_its_call() {
         let named = |made| NamedValue { name: "mul".to_owned(), made, exponent: 0 };
         let kernel = |op: &str| named(ValueSource::Kernel(op.to_owned()));
         let op = |is_result| {
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_executorch_are_those_of_the_graph() {
+    fn base_strips_executorch_and_cast_affixes() {
         for (name, expected) in [
             ("aten_linear_default_1", "linear_1"),
             ("aten_add_tensor_cast_fp16", "add"),

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_distinct_and_stay_in_their_directory() {
+    fn model_names_are_unique_safe_file_names() {
         assert_eq!(named(&[&["forward"]]), ["forward"]);
         assert_eq!(named(&[&["forward"], &["forward"]]), ["forward_0", "forward_1"]);
         assert_eq!(named(&[&["a", "b"], &["a"]]), ["shared", "a"]);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_must_save_its_costs() {
+    fn segment_must_save_more_than_switch_cost() {
         let found = |savings: &[Option<f64>]| shown(&cheapest(&times(savings)));
         // The whole graph: 0.25 ms.
         assert_eq!(found(&[Some(0.24)]), "c");
@@ -83,7 +83,7 @@ mod tests {
 
     /// One 3×3 convolution saves 0.095 ms and stays on the CPU, four go to the Neural Engine; two around a reduction stay.
     #[test]
-    fn published_graphs_are_repeated() {
+    fn placement_matches_published_graphs() {
         let convolution = Times { cpu: 0.100_06, neural_engine: Some(0.004_67) };
         let reduction = Times { cpu: 0.004_31, neural_engine: Some(0.003_59) };
         assert_eq!(shown(&cheapest(&[convolution])), "c");
@@ -93,7 +93,7 @@ mod tests {
 
     /// Every path of up to eight operations, tried one by one.
     #[test]
-    fn no_path_is_cheaper() {
+    fn cheapest_path_matches_brute_force() {
         let mut seed = 7_u64;
         let mut random = || {
             seed = seed

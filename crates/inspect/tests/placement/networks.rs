@@ -293,7 +293,7 @@ fn llama() -> Model {
 }
 
 #[test]
-fn vision_models_go_to_the_neural_engine() {
+fn vision_models_run_fully_on_neural_engine() {
     for (name, model) in
         [("MobileNetV2", mobilenet_v2()), ("ResNet-50", resnet_50()), ("ViT-B/16", vit_b_16())]
     {
@@ -307,7 +307,7 @@ fn vision_models_go_to_the_neural_engine() {
 
 /// Kernels of 16 by 16, with which a ViT cuts its patches, are too large for an M1.
 #[test]
-fn an_m1_cannot_cut_large_patches() {
+fn m1_keeps_16x16_patch_conv_off_neural_engine() {
     let plan = on("m1", &vit_b_16());
     let limits = elsewhere(&plan).into_iter().filter(|(_, reason)| *reason == Some(Reason::Limit));
     assert_eq!(limits.collect::<Vec<_>>(), [("ios18.conv", Some(Reason::Limit))]);
@@ -315,7 +315,7 @@ fn an_m1_cannot_cut_large_patches() {
 }
 
 #[test]
-fn a_llama_names_its_gather() {
+fn llama_keeps_only_gather_off_neural_engine() {
     let plan = on("m4", &llama());
     assert_eq!(elsewhere(&plan), [("ios18.gather", Some(Reason::NoPath))]);
     assert_eq!(plan.operations[0].outputs, ["gather"]);
@@ -323,7 +323,7 @@ fn a_llama_names_its_gather() {
 }
 
 #[test]
-fn small_models_stay_on_the_cpu() {
+fn small_models_stay_on_cpu() {
     let mut net = Network::new();
     let mut x = net.input("x", DType::Fp16, &[1, 64, 32, 32]);
     for _ in 0..2 {
@@ -352,7 +352,7 @@ fn small_models_stay_on_the_cpu() {
 }
 
 #[test]
-fn a_thousand_operations_take_less_than_fifty_milliseconds() {
+fn plans_thousand_operations_within_time_limit() {
     let mut net = Network::new();
     let mut x = net.input("x", DType::Fp16, &[1, 64, 32, 32]);
     for _ in 0..500 {

@@ -197,13 +197,13 @@ fn rows(list: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn what_always_runs_there_may_run_there() {
+fn neural_engine_runs_always_supported_operations() {
     let missing: Vec<_> = rows(ALWAYS).filter(|row| supported("m4", row) != (true, None)).collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]
-fn what_never_runs_there_does_not() {
+fn neural_engine_rejects_unsupported_operations() {
     for chip in ["m4", "m6", "a19pro", "m1"] {
         for row in rows(NEVER) {
             let reason = match row {
@@ -248,7 +248,7 @@ const CONDITIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn conditions_hold_on_both_sides() {
+fn neural_engine_support_boundaries_are_exact() {
     for (chip, within, beyond) in CONDITIONS {
         assert!(supported(chip, within).0, "{chip}: {within}");
         assert!(!supported(chip, beyond).0, "{chip}: {beyond}");
@@ -274,7 +274,7 @@ const GENERATIONS: &[(&str, [&str; 2], [&str; 2])] = &[
 ];
 
 #[test]
-fn generations_differ() {
+fn operation_support_depends_on_chip_generation() {
     for (row, without, with) in GENERATIONS {
         assert!(without.iter().all(|chip| !supported(chip, row).0), "{row}");
         assert!(with.iter().all(|chip| supported(chip, row).0), "{row}");
@@ -282,7 +282,7 @@ fn generations_differ() {
 }
 
 #[test]
-fn sizes_are_bounded() {
+fn neural_engine_limits_dimension_sizes() {
     let dimension = |size: u64| {
         let model =
             read(&format!("tensor<fp16, [1, {size}]> x"), "tensor<fp16, [?]> y = relu(x = x);");
@@ -300,7 +300,7 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn what_the_gpu_lacks_is_on_the_cpu_alone() {
+fn gpu_is_not_listed_for_unsupported_operations() {
     let engines = |row: &str| {
         on("m4", &read(INPUTS, &body(row))).operations.last().map(|found| found.supported.clone())
     };

@@ -20,7 +20,7 @@ const ANALYTICS: &str = r#"program(1.3)
 "#;
 
 #[test]
-fn analytics_are_a_record() {
+fn reads_recorded_plan_from_core_ml_analytics() {
     let program = text::parse(ANALYTICS, &text::NoWeights).expect("it is MIL");
     let plan = recorded(&program).expect("it has notes");
     assert_eq!(plan.origin(), "recorded on a Mac");
@@ -51,7 +51,7 @@ fn analytics_are_a_record() {
 }
 
 #[test]
-fn forecasts_are_labelled_and_survive_json() {
+fn forecast_is_labelled_and_round_trips_json() {
     let model = read(
         "tensor<fp16, [4]> x, tensor<int32, [2]> i",
         "tensor<fp16, [?]> y = gather(x = x, indices = i, axis = int32(0), validate_indices = bool(false));",
@@ -67,7 +67,7 @@ fn forecasts_are_labelled_and_survive_json() {
 }
 
 #[test]
-fn without_the_neural_engine_all_is_on_the_cpu() {
+fn disabled_neural_engine_gets_no_operations() {
     let model = read("tensor<fp16, [4]> x", "tensor<fp16, [?]> y = relu(x = x);");
     let options = ForecastOptions { neural_engine: false, ..ForecastOptions::default() };
     let plan = forecast(&model, &options);
@@ -76,7 +76,7 @@ fn without_the_neural_engine_all_is_on_the_cpu() {
 }
 
 #[test]
-fn operations_of_loops_stay_off() {
+fn while_loop_operations_stay_off_neural_engine() {
     let body = "fp16 limit = const()[val = fp16(0x1p+3)];
         tensor<fp16, [1]> y = while_loop(loop_vars = (x))
             (tensor<fp16, [1]> a) {

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
+    fn computes_edit_distance() {
         for (a, b, edits) in [
             ("", "", 0),
             ("", "abc", 3),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_near_names_are_suggested() {
+    fn suggests_only_similar_names() {
         assert_eq!(nearest("convv", ["conv", "concat"]), Some("conv"));
         assert_eq!(nearest("Softmax", ["softmax"]), Some("softmax"));
         assert_eq!(nearest("matmlu", ["mul", "matmul"]), Some("matmul"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn known_names_are_listed() {
+    fn messages_list_known_names() {
         assert_eq!(
             unknown_name("pass", "fold", ["unroll"]),
             "unknown pass `fold`; the only pass is `unroll`"
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_out_of_files_stay_on_one_line() {
+    fn replaces_control_characters_in_names() {
         assert_eq!(
             unknown_name("input", "a\nb", ["x\u{1b}"]),
             "unknown input `a\u{fffd}b`; the only input is `x\u{fffd}`"

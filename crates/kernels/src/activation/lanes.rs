@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_agree_with_single_elements() {
+    fn vector_activations_match_scalar() {
         let activations = [
             Activation::None,
             Activation::Relu,

@@ -185,7 +185,7 @@ mod tests {
 
     /// Values from published tables.
     #[test]
-    fn known_values() {
+    fn activations_match_published_values() {
         let cases = [
             (Activation::None, -1.5, -1.5),
             (Activation::Relu, -1.5, 0.0),

@@ -89,7 +89,7 @@ fn cases() -> Vec<Depthwise> {
 }
 
 #[test]
-fn convolutions_agree_with_the_definition() {
+fn depthwise_conv_matches_definition() {
     for (at, extents) in cases().into_iter().enumerate() {
         let channels = extents.channels * extents.multiplier;
         let pixels = extents.batch * extents.output[0] * extents.output[1];
@@ -163,7 +163,7 @@ fn convolutions_agree_with_the_definition() {
 }
 
 #[test]
-fn nan_spreads_no_further_than_the_kernel() {
+fn nan_stays_within_kernel_window() {
     let extents = Depthwise {
         batch: 1,
         input: [1, 8],

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_to_the_nearest_and_away_from_zero_in_ties() {
+    fn rounds_to_nearest_with_ties_away_from_zero() {
         for bits in 0..0x7bff_u16 {
             let (low, high) = (f16::from_bits(bits).to_f32(), f16::from_bits(bits + 1).to_f32());
             let middle = f32::midpoint(low, high);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn exponent_31_is_read_as_a_number() {
+    fn reads_exponent_31_as_finite_number() {
         let of_bits = |bits: u16| read(f16::from_bits(bits).to_f32());
         assert_eq!(of_bits(0x7c00), 65536.0);
         assert_eq!(of_bits(0xfc00), -65536.0);

@@ -309,7 +309,7 @@ mod tests {
 
     /// The largest errors that the study measured, each with a part of it below which a table would be too good.
     #[test]
-    fn errors_are_those_that_were_measured() {
+    fn ane_table_errors_match_measurements() {
         let cases: [(Function, f32, f32, fn(f64) -> f64, f64, f64); 7] = [
             (Function::Sigmoid, -10.0, 10.0, logistic, 3.4e-3, 0.85),
             (Function::Tanh, -6.0, 6.0, f64::tanh, 1.6e-3, 0.85),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_errors_stay_within_what_was_measured() {
+    fn ane_table_relative_errors_stay_within_bounds() {
         let cases: [(Function, fn(f64) -> f64, f64); 4] = [
             (Function::Exp, f64::exp, 9.1),
             (Function::Sqrt, f64::sqrt, 1.25),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_those_that_were_recorded() {
+    fn ane_tables_match_recorded_edge_values() {
         let of = |function: Function, x| round_away(function.of(x));
         assert_eq!(of(Function::Sqrt, -1.0), 0.0);
         assert_eq!(of(Function::Rsqrt, -1.0), 0.0);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn symmetries_hold_and_points_are_exact() {
+    fn ane_tables_are_symmetric_and_exact_at_grid_points() {
         for function in [Function::Tanh, Function::Erf, Function::Sin] {
             for x in [0.3f32, 1.7, 3.2, 5.0] {
                 assert_eq!(function.of(-x), -function.of(x), "{function:?}({x})");

@@ -85,7 +85,7 @@ fn by_rule(extents: Extents, factors: [&[f32]; 2]) -> Vec<f32> {
 }
 
 #[test]
-fn fixed_point_follows_the_rules_for_all_kinds_of_numbers() {
+fn ane_matmul_matches_fixed_point_definition() {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let shapes = [(1, 1, 1), (4, 9, 16), (5, 70, 33), (67, 3, 140), (40, 130, 3)];
     // Ordinary numbers, small ones whose products are lost, large ones whose sums become infinite.
@@ -105,7 +105,7 @@ fn fixed_point_follows_the_rules_for_all_kinds_of_numbers() {
 }
 
 #[test]
-fn half_sums_round_after_each_step() {
+fn coreml_cpu_matmul_rounds_to_fp16_after_each_step() {
     let mut noise = Noise(7);
     let extents = Extents { rows: 6, depth: 40, columns: 19 };
     let left: Vec<f32> = (0..6 * 40).map(|_| noise.half(8..16)).collect();
@@ -128,7 +128,7 @@ fn half_sums_round_after_each_step() {
 }
 
 #[test]
-fn infinities_stick_but_not_beyond_their_sum() {
+fn ane_sum_overflow_to_infinity_is_sticky() {
     let sum = Sum::new(0.0).plus_product(16384.0, 1.0).plus_product(16384.0, 1.0);
     assert_eq!(sum.plus_product(-16384.0, 1.0).result(), f32::INFINITY);
     let canceled = Sum::new(-16384.0).plus_product(16384.0, 1.0).plus_product(16384.0, 1.0);

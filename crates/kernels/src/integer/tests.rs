@@ -25,7 +25,7 @@ fn scaling(outputs: usize) -> Scaling {
 }
 
 #[test]
-fn rows_times_weights_are_exact_sums() {
+fn int8_matmul_matches_definition() {
     let mut draw = Draw(1);
     let pool = Pool::new(2);
     let shapes = [[1, 1, 1], [1, 7, 5], [3, 64, 16], [13, 30, 33], [25, 129, 40], [49, 16, 70]];
@@ -127,7 +127,7 @@ fn windows() -> Vec<Window> {
 }
 
 #[test]
-fn convolutions_pad_with_the_code_of_zero() {
+fn int8_conv_pads_with_zero_point() {
     let (mut draw, pool, outputs) = (Draw(2), Pool::new(2), 19);
     for window in windows() {
         let taps: usize = window.kernel.iter().product();
@@ -184,7 +184,7 @@ fn convolutions_pad_with_the_code_of_zero() {
 }
 
 #[test]
-fn channels_are_convolved_by_themselves() {
+fn int8_depthwise_conv_matches_definition() {
     let (mut draw, pool) = (Draw(3), Pool::new(2));
     // Includes few channels, of which several pixels fit a vector, and lines without a window inside.
     for (channels, kernel, stride, dilation, extent) in [
@@ -253,7 +253,7 @@ fn channels_are_convolved_by_themselves() {
 }
 
 #[test]
-fn elements_are_quantized_to_the_nearest_step() {
+fn quantizes_to_nearest_step_in_either_layout() {
     let (mut draw, pool) = (Draw(4), Pool::new(2));
     let floats: Vec<f32> = (0..999).map(|_| draw.below(4000) as f32 * 0.01 - 20.0).collect();
     let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
@@ -295,7 +295,7 @@ fn elements_are_quantized_to_the_nearest_step() {
 }
 
 #[test]
-fn pools_and_sums_of_codes_are_those_of_their_numbers() {
+fn quantized_add_mean_max_and_lookup_match_definition() {
     let (mut draw, pool) = (Draw(5), Pool::new(2));
     let (left, right) = (draw.codes(333), draw.codes(333));
     for isa in Isa::available() {

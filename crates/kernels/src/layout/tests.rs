@@ -44,7 +44,7 @@ fn check_copy(
 }
 
 #[test]
-fn copies_of_every_kind() {
+fn strided_copies_match_naive_loop() {
     for threads in [1, 3] {
         let pool = Pool::new(threads);
         let mut cases: Vec<(Vec<usize>, usize, Vec<isize>, usize, Vec<isize>)> = vec![
@@ -84,7 +84,7 @@ fn copies_of_every_kind() {
 }
 
 #[test]
-fn permutations_and_images() {
+fn permutes_axes_and_channel_layouts() {
     for threads in [1, 3] {
         let pool = Pool::new(threads);
         let sizes = if cfg!(miri) { [2, 3, 4] } else { [3, 64, 1_111] };
@@ -112,7 +112,7 @@ fn permutations_and_images() {
 }
 
 #[test]
-fn concatenation_and_padding() {
+fn concatenates_and_pads() {
     let pool = Pool::new(2);
     let mut target = [0u8; 10];
     concat(&pool, 2, 1, &[(&[1, 2, 3, 4], 2), (&[], 0), (&[5, 6, 7, 8, 9, 10], 3)], &mut target);
@@ -127,7 +127,7 @@ fn concatenation_and_padding() {
 
 #[test]
 #[should_panic(expected = "reach out of it")]
-fn strides_out_of_the_source_are_refused() {
+fn rejects_source_strides_out_of_bounds() {
     let strides = StridedSlice { offset: 1, strides: &[-1] };
     let to = StridedSlice { offset: 0, strides: &[1] };
     copy_strided(&Pool::new(1), &[3], &[1u8, 2, 3], strides, &mut [0; 3], to);
@@ -135,7 +135,7 @@ fn strides_out_of_the_source_are_refused() {
 
 #[test]
 #[should_panic(expected = "one place in the target")]
-fn places_that_overlap_are_refused() {
+fn rejects_overlapping_target_strides() {
     let from = StridedSlice { offset: 0, strides: &[2, 1] };
     let to = StridedSlice { offset: 0, strides: &[1, 1] };
     copy_strided(&Pool::new(1), &[2, 2], &[1u8, 2, 3, 4], from, &mut [0; 4], to);

@@ -97,7 +97,7 @@ fn spaces() -> Vec<(Vec<usize>, [Vec<usize>; 2])> {
 }
 
 #[test]
-fn every_function_of_two_numbers_over_every_kind_of_space() {
+fn binary_ops_match_definition_for_all_strides() {
     let elements = [numbers(50_000, 1), numbers(50_000, 2)];
     for isa in Isa::available() {
         for threads in [1, 3] {
@@ -131,7 +131,7 @@ fn every_function_of_two_numbers_over_every_kind_of_space() {
 }
 
 #[test]
-fn special_numbers() {
+fn binary_ops_handle_special_floats() {
     let specials =
         [0.0, -0.0, 1.0, -1.0, 2.5, -3.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40];
     let pool = Pool::new(1);
@@ -161,7 +161,7 @@ fn special_numbers() {
 }
 
 #[test]
-fn division_as_python_has_it() {
+fn floor_div_and_mod_follow_python() {
     let cases = [
         (7.0, 2.0, 3.0, 1.0),
         (-7.0, 2.0, -4.0, 1.0),
@@ -195,7 +195,7 @@ fn division_as_python_has_it() {
 
 /// A program with all kinds of steps, several outputs, reused tiles and uniform values.
 #[test]
-fn long_chains() {
+fn long_op_chains_match_definition() {
     let mut program = MapProgram::new();
     let (x, bias, scale) = (program.input(0), program.input(1), program.input(2));
     let two = program.constant(2.0);
@@ -254,7 +254,7 @@ fn long_chains() {
 }
 
 #[test]
-fn strides_of_broadcast_shapes() {
+fn computes_broadcast_strides() {
     assert_eq!(broadcast_strides(&[3, 1], &[2, 3, 4]), Some(vec![0, 1, 0]));
     assert_eq!(broadcast_strides(&[2, 3, 4], &[2, 3, 4]), Some(vec![12, 4, 1]));
     assert_eq!(broadcast_strides(&[], &[5]), Some(vec![0]));
@@ -264,7 +264,7 @@ fn strides_of_broadcast_shapes() {
 
 #[test]
 #[should_panic(expected = "too few elements")]
-fn strides_beyond_the_elements_are_refused() {
+fn rejects_strides_out_of_bounds() {
     let mut program = MapProgram::new();
     let x = program.input(0);
     program.output(x);

@@ -189,7 +189,7 @@ fn sizes() -> Vec<(usize, usize, usize)> {
 }
 
 #[test]
-fn products_of_all_sizes() {
+fn matmul_matches_definition_for_all_sizes() {
     for isa in Isa::available() {
         for pool in pools() {
             for (seed, (rows, inputs, outputs)) in sizes().into_iter().enumerate() {
@@ -203,7 +203,7 @@ fn products_of_all_sizes() {
 }
 
 #[test]
-fn every_epilogue() {
+fn every_epilogue_matches_definition() {
     let residual = |after_activation| {
         Some(Residual { rows: Matrix { elements: &[], stride: 0 }, after_activation })
     };
@@ -280,7 +280,7 @@ fn nan_and_infinity_pass_through() {
 }
 
 #[test]
-fn sources_of_every_order_and_type() {
+fn reads_weights_of_every_order_and_dtype() {
     let (inputs, outputs, taps) = if cfg!(miri) { (6, 5, 3) } else { (90, 53, 9) };
     let pool = Pool::new(2);
     for isa in Isa::available() {
@@ -336,7 +336,7 @@ fn sources_of_every_order_and_type() {
 
 #[test]
 #[should_panic(expected = "do not fit")]
-fn a_left_matrix_that_is_too_short_is_refused() {
+fn rejects_too_short_left_matrix() {
     let isa = Isa::detect();
     let pool = Pool::new(1);
     let source = DenseSource::new(isa, bytes_of(&[1.0; 6]), DType::Fp32, 2, 3, Order::InputsFirst);

@@ -215,7 +215,7 @@ fn close(results: impl Iterator<Item = f32>, expected: &[f64], what: &str) {
 }
 
 #[test]
-fn layers_agree_with_their_definitions() {
+fn recurrent_layers_match_definitions() {
     let mut cases = vec![(3, 1, 5), (2, 3, 3), (1, 2, 17), (0, 1, 4)];
     if !cfg!(miri) {
         cases.extend([(5, 1, 33), (4, 5, 64), (3, 1, 200), (3, 2, 257)]);
@@ -286,7 +286,7 @@ fn layers_agree_with_their_definitions() {
 }
 
 #[test]
-fn nan_in_an_input_reaches_the_state() {
+fn nan_input_propagates_to_state() {
     for isa in Isa::available() {
         let kinds = kinds(4);
         let packed = kinds[0].pack(isa, &weights(4, 4, 1), 4);

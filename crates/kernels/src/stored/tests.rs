@@ -348,7 +348,7 @@ fn check(isa: Isa, pool: &Pool, sample: &Sample, rows: usize, epilogue: &Epilogu
 }
 
 #[test]
-fn every_format_in_every_size() {
+fn stored_matmul_matches_definition_for_every_format() {
     for isa in Isa::available() {
         let all = [(Pool::new(3), 7), (Pool::new(1), 1), (Pool::new(1), 3)];
         for (pool, rows) in all.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
@@ -362,7 +362,7 @@ fn every_format_in_every_size() {
 }
 
 #[test]
-fn epilogues() {
+fn stored_matmul_applies_epilogues() {
     let pool = Pool::new(2);
     let empty = Matrix { elements: &[], stride: 0 };
     for isa in Isa::available() {
@@ -398,7 +398,7 @@ fn word_samples(seed: u64, down: usize, across: usize, rows: usize, block: usize
 }
 
 #[test]
-fn integers_as_words() {
+fn int16_matmul_supports_every_integer_format() {
     let sizes: &[[usize; 4]] = match cfg!(miri) {
         true => &[[2, 1, 1, 32]],
         false => {
@@ -423,7 +423,7 @@ fn integers_as_words() {
 
 /// The numbers of blocks in all forms that are read right before the row, in rows of whole vectors and others.
 #[test]
-fn numbers_of_blocks_as_they_are_stored() {
+fn int16_matmul_reads_block_scales_of_every_dtype() {
     let sizes: &[[usize; 3]] = match cfg!(miri) {
         true => &[[2, 1, 16]],
         false => &[[9, 1, 8], [6, 1, 16], [2, 3, 64], [7, 1, 48], [5, 2, 88], [3, 1, 192]],
@@ -448,7 +448,7 @@ fn numbers_of_blocks_as_they_are_stored() {
 
 /// 16-bit arithmetic has much smaller errors than half precision.
 #[test]
-fn words_are_finer_than_halves() {
+fn int16_matmul_is_more_accurate_than_fp16() {
     let (pool, inputs, rows) = (Pool::new(1), 2048, 8);
     let random = &mut Random::new(4);
     let elements = random.elements(rows * inputs);
@@ -481,7 +481,7 @@ fn words_are_finer_than_halves() {
 }
 
 #[test]
-fn words_of_numbers_that_are_not_finite() {
+fn int16_matmul_propagates_non_finite_inputs() {
     let sample =
         affine_sample(&mut Random::new(1), DType::Int4, [5, 64], [5, 2], DType::Fp16, None);
     for isa in Isa::available() {
@@ -505,7 +505,7 @@ fn words_of_numbers_that_are_not_finite() {
 }
 
 #[test]
-fn panels_of_every_order() {
+fn expands_panels_of_every_order() {
     let (rows, columns, taps) = (10, 36, 9);
     let pool = Pool::new(1);
     for isa in Isa::available() {
@@ -541,7 +541,7 @@ fn panels_of_every_order() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_mismatched_sizes_and_dtypes() {
     let bytes = Buffer::from(vec![0; 8]);
     assert!(QuantizedMatrix::float(bytes.clone(), DType::Fp16, 2, 2).is_some());
     assert!(QuantizedMatrix::float(bytes.clone(), DType::Fp16, 2, 3).is_none());

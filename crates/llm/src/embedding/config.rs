@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn poolings_are_read_in_both_forms() {
+    fn reads_pooling_mode_from_flags_or_name() {
         let old = json!({ "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false });
         assert_eq!(pooling(&old).expect("sound"), Pooling::Cls);
         assert_eq!(pooling(&json!({ "pooling_mode": "mean" })).expect("sound"), Pooling::Mean);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_all_files_are_the_same() {
+    fn maps_checkpoint_tensor_names_to_encoder_names() {
         let name = |name: &str| encoder_name(name);
         let found = |text: &str| Some(text.to_owned());
         for query in [

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_read_from_both_writers() {
+    fn parses_parameters_of_meta_yaml() {
         let text = "model_info:\n  name: x\n  description: |\n    parameters: none\n  parameters:\n    context_length: 512\n    \
                     lut_ffn: 6 # bits\n\n    model_prefix: \"qwen\"\nother:\n  batch_size: 3\n";
         let found = parameters(text);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn models_of_older_bundles_are_named_by_their_parts() {
+    fn derives_model_names_absent_from_meta_yaml() {
         let values = parameters(
             "parameters:\n  model_prefix: q\n  lut_ffn: 6\n  lut_lmhead: none\n  lm_head: ../x.mlmodelc\n",
         );

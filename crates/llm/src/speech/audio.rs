@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_have_the_same_samples() {
+    fn decodes_all_wav_sample_formats_equally() {
         let expected = [0.5, -1.0, 0.25];
         let integers = |bytes: usize| -> Vec<u8> {
             let all = expected.iter().map(|it| (it * 2f64.powi(31)) as i32);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_files_are_refused() {
+    fn rejects_invalid_wav_files() {
         let message = |bytes: &[u8]| Audio::of_wav(bytes).expect_err("refused").to_string();
         assert_eq!(message(b"ID3"), "the audio must be a WAV file");
         assert_eq!(message(b"RIFF\0\0\0\0WAVE"), "a WAV file must have samples");

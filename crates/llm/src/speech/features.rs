@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_is_in_its_band() {
+    fn pure_tone_peaks_in_its_mel_band() {
         let mel = settings();
         assert_eq!((mel.frames(), mel.samples(), mel.rate()), (100, 16_000, 16_000));
         let tone: Vec<f32> =
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_end_with_zeros() {
+    fn pads_windows_past_the_end_with_zeros() {
         let features = settings().features(&vec![0.25; 24_000]);
         assert_eq!(features.frames, 150);
         let window = features.window(100, 100);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_settings_are_refused() {
+    fn rejects_invalid_feature_extractor_settings() {
         let refused =
             |settings: Value| LogMel::of_json(&settings, 80).expect_err("refused").to_string();
         assert_eq!(

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transforms_are_sums_of_waves() {
+    fn fft_matches_dft_definition() {
         for length in [1, 2, 3, 8, 12, 25, 34, 400] {
             let value = |at: usize| [(at as f64 * 1.7).sin(), (at as f64 * 0.3).cos()];
             let input: Vec<Complex> = (0..length).map(value).collect();

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn tones_stay_and_higher_ones_vanish() {
+    fn resampling_keeps_tones_below_nyquist_only() {
         for (from, hertz) in [(44_100, 1000.0), (48_000, 7000.0), (8_000, 3500.0), (11_025, 440.0)]
         {
             let found = resampled(&tone(hertz, from), from, 16_000);

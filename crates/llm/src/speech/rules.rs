@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_have_language_task_and_timestamps() {
+    fn builds_prompt_from_language_task_and_timestamps() {
         let rules = rules();
         let prompt = |language, task, timestamps| rules.prompt(language, task, timestamps);
         let found = prompt(Some("de"), Task::Translate, false).expect("known");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_in_pairs() {
+    fn constrains_timestamps_to_ordered_pairs() {
         // The first token is one of the first two timestamps.
         assert_eq!(chosen(&[5, 20, 18], &[], true), Some(18));
         // A text follows its first timestamp.

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_cut_texts() {
+    fn splits_tokens_into_segments_at_timestamps() {
         assert_eq!(found(&[7, 8]), (vec![(0.0, 30.0, 2)], 60));
         assert_eq!(found(&[]), (vec![(0.0, 30.0, 0)], 60));
         assert_eq!(found(&[100, 7, 112]), (vec![(0.0, 12.0, 3)], 60));

@@ -93,7 +93,7 @@ mod tests {
         "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\n,\nwant\n##ed\n中\nσ\n";
 
     #[test]
-    fn words_are_cut_from_their_start() {
+    fn encodes_and_decodes_bert_wordpieces() {
         let tokenizer = read(VOCABULARY, &Value::Null).expect("sound");
         let encode = |text: &str| tokenizer.encode(text, true).expect("short");
         assert_eq!(encode("Unaffable,  WANTED"), [2, 5, 6, 7, 8, 9, 10, 3]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_vocabulary_is_the_same() {
+    fn bert_vocabulary_round_trips_through_tokenizer_json() {
         let config = json!({ "do_lower_case": false });
         let tokenizer = read(VOCABULARY, &config).expect("sound");
         let again = Tokenizer::of_json(&tokenizer.to_json()).expect("what was written");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_pair_is_merged_first() {
+    fn merges_pairs_by_rank_or_score() {
         let mut model = bpe(&["a", "b", "c", "ab", "bc", "abc"]);
         let encode = |model: &Bpe, text| {
             let mut ids = Vec::new();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_the_characters_of_gpt2() {
+    fn byte_to_character_map_matches_gpt2() {
         assert_eq!(to_characters(" a\n\u{e9}"), "\u{120}a\u{10a}\u{c3}\u{a9}");
         let all: String = (0..=0x24f).filter_map(char::from_u32).collect();
         assert_eq!(to_bytes(&to_characters(&all)), all.as_bytes());

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_divided_where_no_token_crosses() {
+    fn splits_text_at_boundaries_no_token_crosses() {
         let joins = Joins::new(["ab", "▁a", "cde", "x"].into_iter());
         let parts = |text| joins.divide(text).collect::<Vec<_>>();
         assert_eq!(parts("▁abacde"), ["▁ab", "a", "cde"]);

@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn single_digits_are_written_as_such() {
+    fn round_trips_individual_digits_pre_tokenizer() {
         let mut value = small();
         let digits = json!({ "type": "Digits", "individual_digits": true });
         value["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_become_ids_and_texts_again() {
+    fn encodes_and_decodes_byte_level_bpe() {
         let tokenizer = read(&small()).expect("sound");
         let ids = tokenizer.encode("ab ab<tool>  ab", true).expect("short");
         assert_eq!(ids, [5, 3, 4, 6, 3]);
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_need_the_tokens_of_their_bytes_alone() {
+    fn byte_fallback_needs_every_byte_of_a_character() {
         let mut value = small();
         value["pre_tokenizer"] = Value::Null;
         value["model"] = json!({
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn added_tokens_of_marks_are_spaces() {
+    fn added_token_of_metaspace_marks_decodes_to_spaces() {
         let mut value = small();
         value["added_tokens"] = json!([{ "id": 5, "content": "\u{2581}\u{2581}" }]);
         value["pre_tokenizer"] = Value::Null;
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_tokenizer_is_the_same() {
+    fn bpe_tokenizer_round_trips_through_json() {
         let tokenizer = read(&small()).expect("sound");
         let again = read(&write(&tokenizer)).expect("what was written");
         for text in ["", "ab", " ab ab", "<s>a<tool>b", "bab \u{e9}"] {
@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_unigram_vocabulary_is_the_same() {
+    fn unigram_vocabulary_round_trips_through_json() {
         let mut value = small();
         value["pre_tokenizer"] = json!({ "type": "Metaspace", "prepend_scheme": "always" });
         value["model"] = json!({
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn rejects_unsupported_types_and_huge_token_ids() {
         let refusal = |key: &str, value: Value| {
             let mut changed = small();
             changed[key] = value;

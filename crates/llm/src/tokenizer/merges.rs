@@ -289,7 +289,7 @@ mod tests {
     const TEXT: &str = "#version: 0.2\na b\n\u{120} ab\n";
 
     #[test]
-    fn classes_have_their_steps() {
+    fn applies_tokenizer_class_settings_when_encoding() {
         let encode = |config: Value, text: &str| {
             let class = class_of(&config, &Value::Null).expect("known");
             let tokenizer = assemble(files(TEXT), &config, class).expect("sound");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_is_that_of_the_model_if_it_is_not_named() {
+    fn infers_tokenizer_class_from_model_type() {
         let of = |model: &str| class_of(&Value::Null, &json!({ "model_type": model }));
         assert!(of("qwen2").is_ok_and(|class| class.kind == Kind::Qwen2));
         let error = of("llama").err().expect("its tokenizers are of several classes");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_of_unknown_tokens_are_refused() {
+    fn rejects_merges_of_unknown_tokens() {
         let config = json!({ "tokenizer_class": "GPT2Tokenizer" });
         let read = |merges| assemble(files(merges), &config, &CLASSES[0]).map(|_| ());
         assert!(read("a b\n").is_ok());

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_files_are_refused() {
+    fn rejects_malformed_sentencepiece_files() {
         for bytes in [
             &b""[..],
             b"\x0a",

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_are_treated_as_asked() {
+    fn applies_each_split_behavior_to_matches() {
         assert_eq!(parts("ab12c", Behavior::Isolated, false), ["ab", "1", "2", "c"]);
         assert_eq!(parts("ab12c", Behavior::Removed, false), ["ab", "c"]);
         assert_eq!(parts("ab12c", Behavior::Removed, true), ["1", "2"]);

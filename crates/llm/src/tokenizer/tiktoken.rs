@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_tokens_and_ranks() {
+    fn parses_tiktoken_files_and_rejects_invalid_ones() {
         let config = serde_json::json!({
             "pat_str": GPT2,
             "added_tokens_decoder": { "9": { "content": "<end>", "special": true } },

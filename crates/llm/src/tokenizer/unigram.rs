@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_sum_of_scores_wins() {
+    fn picks_segmentation_with_highest_total_score() {
         let tokens = ["<unk>", "</s>", "a", "b", "ab", "abc"].map(Arc::from);
         let scores = Scores::new(&tokens, vec![f32::NAN, f32::NAN, -1.0, -1.0, -1.5, -9.0]);
         let ids = |text: &str| -> Vec<Option<u32>> {

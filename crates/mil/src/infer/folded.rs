@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_fold_and_unfold_for_every_dtype() {
+    fn known_elements_round_trip_every_dtype() {
         for dtype in DType::ALL {
             if matches!(dtype, DType::String | DType::Fp8E4M3Fn | DType::Fp8E5M2) {
                 continue;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_or_out_of_range_does_not_fold() {
+    fn does_not_fold_large_or_invalid_constants() {
         let large = Constant::bytes(DType::UInt8, &[5000], vec![0; 5000]);
         assert_eq!(KnownElements::from_constant(&large), None);
         let wide = KnownElements::scalar(DType::Int16, Scalar::Int(40_000));

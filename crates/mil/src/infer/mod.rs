@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn open_dimensions_of_inputs_become_symbols() {
+    fn unknown_input_dimensions_become_symbols() {
         let open = TensorType { dtype: DType::Fp32, shape: vec![Dim::Unknown, Dim::Known(2)] };
         let (function, _) = single(Op::new(OpKind::Relu), Type::Tensor(open), Opset::Ios16);
         let (analysis, _) = analyze(&function);
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_checked_against_the_row() {
+    fn checks_arguments_against_op_table() {
         let int = Type::tensor(DType::Int8, &[2]);
         let (function, _) = single(Op::new(OpKind::Sin), int, Opset::Ios16);
         assert_eq!(

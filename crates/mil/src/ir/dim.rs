@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_products_have_one_form() {
+    fn polynomials_have_canonical_form() {
         let (a, b) = (symbol(0), symbol(1));
         let left = a.add(&b).and_then(|sum| sum.mul(&sum)).expect("small");
         let squares = a.mul(&a).and_then(|aa| aa.add(&b.mul(&b)?)).expect("small");
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn division_is_exact_where_it_can_be() {
+    fn division_simplifies_exact_multiples() {
         let doubled = symbol(0).mul(&number(6)).expect("small");
         assert_eq!(doubled.floor_div(&number(3)), symbol(0).mul(&number(2)));
         assert_eq!(doubled.modulo(&number(3)), Some(number(0)));
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_divided_exactly() {
+    fn exact_div_cancels_common_factors() {
         let (a, b) = (symbol(0), symbol(1));
         let sum = a.add(&b).and_then(|sum| sum.add(&number(1))).expect("small");
         let product = sum.mul(&a).and_then(|product| product.mul(&number(6))).expect("small");
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_bound_what_is_computed_from_them() {
+    fn lower_bound_assumes_nonnegative_symbols() {
         let (a, b) = (symbol(0), symbol(1));
         let sum = a.mul(&b).and_then(|product| product.add(&number(3))).expect("small");
         assert_eq!(sum.lower_bound(), Some(3));
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_that_are_certain_are_decided() {
+    fn min_and_max_simplify_when_order_is_known() {
         let next = symbol(0).add(&number(1)).expect("small");
         assert_eq!(next.larger(&symbol(0)), Some(next.clone()));
         assert_eq!(next.smaller(&symbol(0)), Some(symbol(0)));
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_and_overflow_end_in_none() {
+    fn overflow_and_excessive_growth_return_none() {
         assert_eq!(number(i64::MAX).add(&number(1)), None);
         assert_eq!(number(i64::MIN).floor_div(&number(-1)), None);
         let mut sum = number(0);
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_parts_cannot_grow_without_bound() {
+    fn nested_expressions_have_bounded_size() {
         let mut nested = symbol(0);
         for _ in 0..8 {
             let mut sum = number(0);

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_round_trip() {
+    fn color_space_and_array_type_codes_round_trip() {
         for code in [0, 10, 20, 30, 40, 7] {
             assert_eq!(ColorSpace::from_code(code).code(), code);
         }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_upper_bounds_are_none() {
+    fn negative_upper_bound_means_unbounded() {
         let open = SizeRange { lower: 2, upper: -1 };
         assert!(open.contains(2) && open.contains(u64::MAX) && !open.contains(1));
         assert!(SizeRange::exactly(3).is_fixed() && !open.is_fixed());

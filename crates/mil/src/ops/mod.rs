@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_sorted_by_name_and_found_by_it() {
+    fn op_kinds_are_sorted_and_found_by_name() {
         assert!(OpKind::ALL.is_sorted_by(|left, right| left.name() < right.name()));
         for kind in OpKind::ALL {
             assert_eq!(OpKind::from_name(kind.name()), Some(kind));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_an_operation_ascend_and_name_it() {
+    fn op_rows_ascend_by_opset() {
         for kind in OpKind::ALL {
             let rows = kind.rows();
             assert!(!rows.is_empty(), "{} has no row", kind.name());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_row_of_an_opset_is_the_newest_that_holds() {
+    fn row_lookup_returns_newest_applicable_definition() {
         assert_eq!(OpKind::Conv.row(Opset::Ios16).map(|row| row.since), Some(Opset::Ios15));
         assert_eq!(OpKind::Conv.row(Opset::Ios26).map(|row| row.since), Some(Opset::Ios17));
         assert!(OpKind::ReadState.row(Opset::Ios17).is_none());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_a_row_have_names_of_their_own() {
+    fn parameter_names_are_unique_per_row() {
         for (row, parameter) in parameters() {
             let first = row.parameter(parameter.name);
             assert!(first.is_some_and(|first| std::ptr::eq(first, parameter)), "{row:?}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn element_types_are_sorted_sets_and_a_variable_has_one_of_them() {
+    fn dtype_sets_are_sorted_and_agree_per_type_variable() {
         for (row, parameter) in parameters() {
             let Accepts::Tensor { variable, dtypes } = parameter.accepts else { continue };
             assert!(!dtypes.is_empty(), "{row:?}");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_of_a_type_that_the_parameter_accepts() {
+    fn default_values_match_parameter_dtypes() {
         for (row, parameter) in parameters() {
             let name = parameter.name;
             let accepts = |wanted: &[DType]| match parameter.accepts {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_default_is_made_of_is_required() {
+    fn computed_defaults_depend_on_required_parameters() {
         for (row, parameter) in parameters() {
             let source = match parameter.default {
                 DefaultValue::AllAxes
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn only_control_flow_runs_blocks() {
+    fn only_control_flow_ops_have_blocks() {
         for kind in OpKind::ALL {
             for row in kind.rows() {
                 let expected: &[&str] = match kind {

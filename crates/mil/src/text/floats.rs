@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_16_bit_and_8_bit_number_survives() {
+    fn round_trips_every_16_bit_and_8_bit_float() {
         for dtype in [DType::Fp16, DType::Bf16, DType::Fp8E4M3Fn, DType::Fp8E5M2] {
             for bits in 0..1u64 << dtype.bits().expect("float") {
                 let text = show(dtype, bits);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_mean_what_they_say() {
+    fn fp32_hex_literals_have_exact_value() {
         for bits in (0..0x7f80_0000u32).step_by(65_521) {
             let text = show(DType::Fp32, bits.into());
             // The standard library cannot parse this notation; check it with wider arithmetic.
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_numbers_survive() {
+    fn round_trips_random_fp32_and_fp64() {
         let mut state = 1u64;
         for _ in 0..20_000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn writes_hex_literals_and_special_values() {
         for (bits, text) in [
             (0x0000, "0x0p+0"),
             (0x8000, "-0x0p+0"),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_and_rounding() {
+    fn parses_decimals_and_rounds_to_nearest_even() {
         assert_eq!(parse("0.1", DType::Fp32), Ok(0.1f32.to_bits().into()));
         assert_eq!(parse("-500.0", DType::Fp16), Ok(0xdfd0));
         assert_eq!(parse("1e-5", DType::Fp16), Ok(u64::from(half::f16::from_f64(1e-5).to_bits())));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_overflowing_and_malformed_literals() {
         assert_eq!(parse("65520", DType::Fp16), Err(Refusal::TooLarge));
         assert_eq!(parse("0x1p+128", DType::Fp32), Err(Refusal::TooLarge));
         assert_eq!(parse("0x1p+2147483647", DType::Fp32), Err(Refusal::TooLarge));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens() {
+    fn lexes_every_token_kind() {
         use Token::{Arrow, Name, Number, Punctuation, String, Word};
         assert_eq!(
             all("a@1 = f(-0x1.8p-3, 1e-5, -nan) // b\n} -> (`x.y`, \"s\\\"t\");"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble() {
+    fn reports_unexpected_and_unterminated_input() {
         assert_eq!(Lexer::new("  %").next(), Err((2, LexError::Unexpected('%'))));
         assert_eq!(Lexer::new("größe").next().map(|token| token.1), Ok(Token::Word("gr")));
         for text in ["\"abc", "\"abc\\\"", "\"abc\\"] {

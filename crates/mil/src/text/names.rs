@@ -155,13 +155,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_words_are_sorted() {
+    fn reserved_words_are_sorted_and_include_dtypes() {
         assert!(RESERVED.is_sorted());
         assert!(coremill_tensor::DType::ALL.iter().all(|dtype| !is_plain(dtype.name())));
     }
 
     #[test]
-    fn strings_survive() {
+    fn quoted_strings_round_trip() {
         for text in ["", "plain", "a\"b\\c`d'", "\u{0}\u{1}1\n\r\t\u{7f}", "größe \u{85} 大", "\\n"]
         {
             for quote in ['"', '`'] {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes() {
+    fn decodes_escapes_and_locates_invalid_ones() {
         assert_eq!(unescape("\\x41\\101\\0!"), Ok("AA\0!".to_owned()));
         for (text, offset) in [("a\\q", 1), ("\\", 0), ("ab\\xff", 2), ("\\x4", 0), ("\\377", 0)] {
             assert_eq!(unescape(text), Err(offset), "{text}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_are_plain_and_stay_as_they_are() {
+    fn identifier_sanitizes_names_idempotently() {
         for (text, expected) in [
             ("layer.0.keys", "layer_0_keys"),
             ("0.keys", "var_0_keys"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names() {
+    fn is_plain_accepts_only_unreserved_identifiers() {
         for name in ["x", "_a1", "linear_0@2", "nan"] {
             assert!(is_plain(name), "{name}");
         }

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_fall_into_pieces() {
+    fn splits_operation_into_parts() {
         let text = r#"tensor<fp16, [1, 2]> a, int32 `b, c` = split(x = (p, q), y = string("a, \"(")) [name = string("n")]"#;
         let pieces = StatementParts::of(text);
         assert_eq!(shown(text, &pieces.outputs), ["tensor<fp16, [1, 2]> a", "int32 `b, c`"]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_fall_into_pieces() {
+    fn splits_function_header_into_parts() {
         let header = "func  main<ios17>(tensor<fp32, [1, ?]> x, fp32 y) [a = bool(true)]";
         let pieces = StatementParts::of(header);
         assert_eq!(&header[pieces.operator.clone()], "main<ios17>");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_and_comments_belong_to_no_piece() {
+    fn parts_exclude_surrounding_blanks_and_comments() {
         let text = "fp16 // (half, half)\n  y=add\n(\n\tx // x = z,\n =a // )\n , `y` =\n b)";
         let pieces = StatementParts::of(text);
         assert_eq!(shown(text, &pieces.outputs), ["fp16 // (half, half)\n  y"]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn first_lines_end_with_a_token() {
+    fn first_line_ends_at_last_token() {
         assert_eq!(first_line("a = b"), 5);
         assert_eq!(first_line("a = // so\n b"), 3);
         assert_eq!(first_line("a =\t\n\n b"), 3);

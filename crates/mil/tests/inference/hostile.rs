@@ -13,7 +13,7 @@ use crate::{build, families, report, text};
 const VARIANTS: u64 = 6;
 
 #[test]
-fn hostile_numbers_neither_panic_nor_grow() {
+fn hostile_constants_and_sizes_do_not_panic() {
     let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
     let (mut accepted, mut refused) = (0, 0);
     let mut failures = Vec::new();

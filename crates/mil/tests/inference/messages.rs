@@ -209,7 +209,7 @@ const MESSAGES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn refusals_say_what_is_wrong() {
+fn error_messages_and_hints_match_expected_text() {
     let families = families();
     let instances = || families.iter().flat_map(|family| &family.instances);
     let mut failures = Vec::new();

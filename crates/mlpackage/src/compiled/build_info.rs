@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_taken_away() {
+    fn remove_undoes_added_entries() {
         for program in [
             Program::default(),
             info(&[("coremltools-version", "9.0")]),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_other_compilers_stay() {
+    fn preserves_entries_of_other_compilers() {
         let apple = info(&[(COMPONENT, "3520.4.1"), (VERSION, "3520.5.1")]);
         let mut program = apple.clone();
         program.attributes.insert(ATTRIBUTE, with_ours(&program));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_sorted() {
+    fn inserts_entries_in_sorted_order() {
         let info = with_ours(&info(&[("a", ""), ("coremltools-version", "9.0")]));
         let ConstantData::Entries(entries) = &info.data else { panic!("a dictionary") };
         let keys: Vec<_> = entries.iter().filter_map(|(key, _)| key.as_str()).collect();

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trip_and_layout() {
+    fn round_trips_program_with_expected_layout() {
         let bytes = write(9, b"description", 2);
         assert_eq!(&bytes[..8], [0xf6, 1, 0, 0, 9, 0, 0, 0]);
         assert_eq!(bytes[0x2b], 9);
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn the_word_behind_the_kind_does_not_matter() {
+    fn ignores_word_after_kind() {
         let mut bytes = write(7, b"description", 1);
         bytes[4] = 5;
         assert_eq!(read(&bytes).expect("contents").specification_version, 7);
     }
 
     #[test]
-    fn pipelines_round_trip() {
+    fn round_trips_pipelines_and_rejects_bad_stage_counts() {
         let bytes = write_pipeline(9, b"description", &[9, 8]);
         let target = b"generic.model0v9.0.0generic.model1v8.0.0generic";
         assert_eq!(bytes[0x24..0x24 + target.len()], target[..]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn names_round_trip() {
+    fn round_trips_stage_names_and_rejects_damage() {
         let bytes = write_names(&["stage0", "", "größe"]);
         assert_eq!(bytes[..22], *b"\x03\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0stage0");
         assert_eq!(read_names(&bytes, 3).expect("names"), ["stage0", "", "größe"]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_refused() {
+    fn rejects_every_truncation() {
         let bytes = write(9, b"description", 1);
         for length in 0..bytes.len() - 16 {
             assert!(read(&bytes[..length]).is_err(), "{length}");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused() {
+    fn rejects_out_of_range_lengths() {
         let mut bytes = write(9, b"description", 1);
         for at in [0x1c, 0x4b] {
             let saved: [u8; 8] = bytes[at..at + 8].try_into().expect("eight");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_refused_by_name() {
+    fn rejects_other_model_kinds_by_name() {
         let mut bytes = write(9, b"", 1);
         bytes[..2].copy_from_slice(&500u16.to_le_bytes());
         assert!(read(&bytes).expect_err("a network").to_string().contains("`neuralNetwork`"));

@@ -195,7 +195,7 @@ mod tests {
     ];
 
     #[test]
-    fn keys_are_those_of_apples_compiler() {
+    fn keys_match_apple_compiler() {
         for (opset, keys) in SEEN {
             for expected in keys.split(' ') {
                 let plain = expected.rsplit('.').next().unwrap_or_default();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_names_operations_once() {
+    fn version_table_lists_each_known_op_at_most_once() {
         let mut names: Vec<&str> = VERSIONS.iter().flat_map(|(_, names)| *names).copied().collect();
         assert!(names.iter().all(|name| OpKind::ALL.iter().any(|kind| kind.name() == *name)));
         names.sort_unstable();

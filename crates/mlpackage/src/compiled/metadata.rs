@@ -436,7 +436,7 @@ mod tests {
     use coremill_mil::model::ImageSize;
 
     #[test]
-    fn features_of_every_kind_are_shown() {
+    fn formats_every_feature_type_and_availability() {
         let mut model = Model { specification_version: 9, ..Model::default() };
         let mut function = Function::new("main", Opset::Ios15);
         let body = function.body;
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_things_hold_an_empty_line() {
+    fn json_layout_puts_blank_line_in_empty_containers() {
         let mut text = String::new();
         layout(&mut text, &json!([{ "a": [], "b": {}, "c": "×\"" }]), 0);
         assert_eq!(

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn two_steps_replace_where_one_cannot() {
+    fn replace_swaps_directories_without_atomic_exchange() {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let (new, old) = (scratch.path().join(".new"), scratch.path().join("old"));
         package(&new, "new");
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_put_aside_is_put_back() {
+    fn staging_recovers_target_of_killed_writer() {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let target = scratch.path().join("model.mlpackage");
         let staged = scratch.path().join(".model.mlpackage.coremill-new");

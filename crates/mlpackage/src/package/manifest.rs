@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_follow_content() {
+    fn root_identifier_depends_only_on_content() {
         let weights = |content: &[u8]| {
             [WrittenFile { path: "weights/weight.bin".into(), hash: blake3::hash(content) }]
         };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_manifests_are_refused() {
+    fn rejects_hostile_manifests() {
         let good = entry("i", "com.apple.CoreML/model.mlmodel");
         let cases: Vec<(&str, String, &str)> = vec![
             ("empty", String::new(), "EOF"),

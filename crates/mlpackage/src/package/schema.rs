@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn element_types_have_numbers_of_their_own() {
+    fn dtype_codes_round_trip() {
         for dtype in DType::ALL {
             assert_eq!(dtype_from_code(dtype_code(dtype)), Some(dtype));
         }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_have_their_numbers() {
+    fn element_field_numbers_round_trip() {
         for dtype in DType::ALL {
             let field = Elements::of(dtype);
             assert_eq!(Elements::from_number(field as u32), Some(field));

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn round_trips_every_field_type() {
         let mut writer = Writer::default();
         writer.int64(1, -1);
         writer.uint64(2, 0);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_every_length_width_are_framed() {
+    fn round_trips_every_length_prefix_width() {
         for length in [0, 1, 0x7d, 0x7e, 0x7f, 0x80, 0x3fff, 0x4000, 0x20_0000] {
             let mut writer = Writer::default();
             writer.message(1, |writer| writer.raw(&vec![8; length]));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_taken_packed_or_apart() {
+    fn reads_packed_and_unpacked_integers() {
         for bytes in [&[0x0a, 2, 1, 2][..], &[0x08, 1, 0x08, 2]] {
             let (mut reader, mut values) = (Reader::new(bytes), Vec::new());
             while let Some(field) = reader.next().expect("sound") {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_with_its_offset() {
+    fn rejects_malformed_messages_with_offset() {
         let cases: [(&str, &[u8], u64, &str); 9] = [
             ("cut key", &[0x80], 0, "ends inside a number"),
             ("cut varint", &[0x08, 0x80], 1, "ends inside a number"),
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_do_not_match_are_named() {
+    fn reports_wire_type_mismatches() {
         let bytes = [0x08, 1];
         let field = Reader::new(&bytes).next().expect("sound").expect("a field");
         let error = field.string("author").expect_err("a varint");

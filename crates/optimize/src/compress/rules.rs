@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn files_hold_rules() {
+    fn parses_rule_files() {
         let found = rules(
             "[[rule]]\nname = \"*embed*\"\nlinear = \"int8\"\n\n\
              [[rule]]\nop = [\"conv\", \"linear\"]\npalettize = 4\ngroup = 16\nlut = \"int8\"\nprune = \"2:4\"\n\n\
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_a_size_along_each_axis() {
+    fn parses_per_axis_block_sizes() {
         let found = rules(
             "[[rule]]\nlinear = \"int8\"\nblock = [0, 2, 0, 1]\n\n\
              [[rule]]\npalettize = 4\ngroup = 16\ngroup_axis = 1\n",
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_are_refused() {
+    fn rejects_invalid_rules() {
         for (text, message) in [
             ("", "it holds no rules"),
             (

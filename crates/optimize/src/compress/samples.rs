@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_are_told_apart_whatever_their_axis() {
+    fn sums_squares_per_channel_along_any_axis() {
         let array = Array::floats(DType::Fp32, [2, 4, 2], (0..16).map(|x| x as f32).collect());
         let feed = |channels, axis_from_end| WeightInput {
             weight: "w".to_owned(),

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_is_made_up_for() {
+    fn gptq_rounding_beats_nearest_rounding() {
         let (inputs, step) = (inputs(), 0.07);
         let metric = metric(&inputs);
         let (mut found, mut nearest) = (0.0, 0.0);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_fit_the_codes() {
+    fn fitted_scales_reduce_output_error() {
         let inputs = inputs();
         let metric = metric(&inputs);
         let code = |number: f32, scale: f32| (number / scale).round().clamp(-8.0, 7.0);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_signal_there_is_nothing_to_make_up() {
+    fn hessian_requires_signal_and_bounded_channels() {
         assert!(InputHessian::new(4).expect("few channels").metric().is_none());
         assert!(InputHessian::new(MAX_CHANNELS + 1).is_none());
     }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_those_of_the_definitions() {
+    fn ranges_match_observer_definitions() {
         let samples = [vec![-1.0, 2.0], vec![0.0, 4.0]];
         let found = seen(Observer::MinMax, &samples);
         assert_eq!(found, Range { scale: 4.0 / 127.5, zero_point: 128 });
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_cut_off() {
+    fn observers_clip_outliers() {
         let mut sample: Vec<f32> = (0..100_000).map(|at| (at % 997) as f32 / 997.0 - 0.5).collect();
         sample[0] = 60.0;
         let whole = seen(Observer::MinMax, &[sample.clone()]).scale;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_told() {
+    fn rejects_non_finite_samples() {
         assert!(!CalibrationStats::new(Observer::MinMax).see(&[1.0, f32::NAN]));
         assert!(!CalibrationStats::new(Observer::Mse).see(&[f32::INFINITY]));
     }

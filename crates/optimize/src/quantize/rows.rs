@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_hold_what_a_convolution_multiplies() {
+    fn yields_conv_windows_with_padding() {
         let elements: Vec<f32> = (1..=24).map(|at| at as f32).collect();
         let input = Array::floats(coremill_tensor::DType::Fp32, [1, 2, 3, 4], elements);
         let axes = vec![window(2, 2, 1, [1, 0]), window(2, 1, 2, [0, 1])];
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_lie_along_the_last_axis() {
+    fn yields_vectors_along_last_axis() {
         let input =
             Array::floats(coremill_tensor::DType::Fp32, [2, 1, 2], vec![1.0, 2.0, 3.0, 4.0]);
         let mut seen = Vec::new();

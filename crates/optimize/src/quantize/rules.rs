@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn files_hold_rules() {
+    fn parses_rule_files() {
         let found = rules(
             "[[rule]]\nop = \"gather\"\nrecipe = \"int8-per-channel\"\n\n\
              [[rule]]\nmodule = [\"layers.*\", \"head\"]\nmin_elements = 100\nrecipe = \"int4-per-group\"\n\
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_are_refused() {
+    fn rejects_invalid_rules() {
         for (text, message) in [
             ("", "it holds no rules"),
             ("[[rule]]\nrecipe = \"int5\"", "unknown recipe `int5`; the recipes are `fp32`"),

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_taken_apart() {
+    fn parses_operator_schemas() {
         let schema = parse(
             "aten::conv2d(Tensor input, Tensor? bias=None, SymInt[2] stride=1, int[] axes=[0, -1], *, \
              Scalar alpha=1, str mode=\"a\\\"b\", ScalarType? dtype=4, float eps=1e-5) -> (Tensor(a!), Tensor[] rest)",

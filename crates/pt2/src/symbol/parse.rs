@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn both_notations_mean_the_same() {
+    fn evaluates_srepr_and_infix_expressions() {
         for (text, wanted) in [
             ("Mul(Integer(2), Symbol('s0', positive=True, integer=True))", "14"),
             ("2*s0", "14"),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn rejects_invalid_and_oversized_expressions() {
         for text in [
             "",
             "2*",

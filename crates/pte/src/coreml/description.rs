@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_in_order() {
+    fn reads_function_and_port_names_in_order() {
         let message = [feature(1, "z"), feature(1, "a"), feature(10, "y"), feature(13, "s")];
         let found = Description::of(&package(&message.concat())).expect("a description");
         let interface = |inputs: &[&str], outputs: &[&str]| {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_ends_in_errors() {
+    fn damaged_descriptions_do_not_panic() {
         let message = [feature(1, "x"), feature(10, "y")].concat();
         for length in 0..message.len() {
             // A message cut after a complete field is valid.

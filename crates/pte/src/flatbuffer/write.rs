@@ -228,7 +228,7 @@ mod tests {
     use crate::program::UnknownField;
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn round_trips_every_field_type() {
         let mut builder = Builder::default();
         let text = builder.string("text");
         assert_eq!(builder.string("text"), text);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_many_offsets_lead_to_have_a_limit() {
+    fn limits_tables_reached_through_shared_offsets() {
         let mut builder = Builder::default();
         let leaf = builder.table(&mut Fields::default());
         let leaves = builder.vector_of_tables(&vec![leaf; 10_000]);

@@ -132,7 +132,7 @@ mod tests {
     /// Pearson's chi-squared statistic over 64 cells: its mean is 63, and it exceeds 103.4 with
     /// probability 0.001.
     #[test]
-    fn numbers_are_uniform_and_so_are_their_neighbours() {
+    fn random_values_and_pairs_are_uniform() {
         for seed in 0..8 {
             let generator = Generator::new(seed);
             let (mut cells, mut pairs) = ([0u32; 64], [0u32; 64]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_have_sequences_of_their_own() {
+    fn seeds_give_distinct_sequences() {
         let [left, right] = [0, 1].map(Generator::new);
         let equal = (0..1000).filter(|&at| (left.unit(at) - right.unit(at)).abs() < 1e-3).count();
         assert!(equal < 20, "{equal} of 1000 are near each other");

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_take_what_python_takes() {
+    fn slice_bounds_match_python() {
         let whole = |extent, step| taken(extent, None, None, step).ok();
         assert_eq!(whole(5, 1), Some((0, 5)));
         assert_eq!(whole(5, 2), Some((0, 3)));

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_in_order_and_name_each_kernel_once() {
+    fn kernel_tables_are_sorted_and_unique() {
         for table in TABLES {
             for pair in table.windows(2) {
                 assert!(pair[0].name < pair[1].name, "{} and {}", pair[0].name, pair[1].name);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_packed_once_within_the_limit() {
+    fn caches_packed_weights_within_limit() {
         let cache = Cache::new(40);
         let [first, second] = [Origin::Constant(0), Origin::External("weight".into())];
         assert!(packed(&cache, Some(&first), 1).1);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_give_is_packed_each_time() {
+    fn does_not_cache_caller_provided_weights() {
         let cache = Cache::new(u64::MAX);
         assert!(packed(&cache, None, 1).1 && packed(&cache, None, 1).1);
         assert_eq!(cache.held().bytes, 0);

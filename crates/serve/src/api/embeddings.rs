@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_have_four_forms() {
+    fn accepts_text_and_token_inputs_single_or_batched() {
         let text = |text: &str| Input::Text(text.to_owned());
         let tokens = |ids: &[u32]| Input::Tokens(ids.to_vec());
         for (input, expected) in [
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_field() {
+    fn error_param_names_invalid_field() {
         for (body, field, part) in [
             (json!({}), "input", "a text, an array of texts"),
             (json!({ "input": [] }), "input", "no texts"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_finite_are_errors() {
+    fn non_finite_embeddings_return_status_500() {
         for (value, status) in [(1.5, None), (f32::NAN, Some(500)), (f32::INFINITY, Some(500))] {
             let values = [vec![value]];
             let encoding = Encoding::Float;

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn chats_are_read() {
+    fn parses_chat_requests() {
         let body = r#"{"model": "any", "messages": [
             {"role": "developer", "content": "Be brief."},
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_are_read() {
+    fn parses_completion_requests() {
         let request = parse(r#"{"prompt": "a", "stop": ["b", "c"]}"#, false).expect("sound");
         assert_eq!((request.prompt, request.max_tokens), (Prompt::Text("a".to_owned()), Some(16)));
         assert_eq!((request.stops.len(), request.sampling.seed), (2, 7));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_model_are_defaults() {
+    fn sampling_defaults_come_from_model_settings() {
         let mut settings = GenerationSettings::default();
         (settings.temperature, settings.top_k) = (Some(0.6), Some(20));
         let body = br#"{"prompt": "a", "top_k": 3}"#;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_field() {
+    fn error_param_names_invalid_field() {
         let cases = [
             (r#"{"temperature": "hot"}"#, "temperature", "a number from 0 to 2, got \"hot\""),
             (r#"{"temperature": 2.5}"#, "temperature", "got 2.5"),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_must_fit_the_context() {
+    fn rejects_empty_prompts_and_prompts_over_context() {
         let request = parse(r#"{"prompt": "a"}"#, false).expect("sound");
         assert_eq!(request.options(4, 4, &[2]).expect("fits").max_tokens, 16);
         let error = request.options(5, 4, &[]).expect_err("too long");

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_numpy_writes_them() {
+    fn reads_and_writes_numpy_headers() {
         let header = read("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n");
         let expected = Header { descr: "<f4".to_owned(), fortran_order: false, shape: vec![2, 3] };
         assert_eq!(header, Some(expected));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_array_is_refused() {
+    fn rejects_malformed_and_structured_headers() {
         for text in [
             "",
             "{}",

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_and_byte_order_is_read() {
+    fn reads_npy_dtypes_byte_orders_and_versions() {
         let words = |values: &[i16]| values.iter().map(|v| v.to_be_bytes()).collect::<Vec<_>>();
         let array = plain(">i2", "False", "(2,)", &wide(&words(&[-2, 300]))).expect("two");
         assert_eq!((array.dtype(), array.as_ints()), (DType::Int16, Some(&[-2, 300][..])));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn fortran_order_is_turned() {
+    fn converts_fortran_order_to_row_major() {
         let array = plain("|i1", "True", "(2, 3)", &[1, 4, 2, 5, 3, 6]).expect("six");
         assert_eq!((array.shape(), array.as_ints()), (&[2, 3][..], Some(&[1, 2, 3, 4, 5, 6][..])));
         let data: Vec<u8> = (0..24).collect();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn rejects_overflowing_values_sizes_and_shapes() {
         let error = |result: Result<Array, Error>| result.expect_err("refused").to_string();
         assert_eq!(
             error(plain("<i8", "False", "(1,)", &5_000_000_000i64.to_le_bytes())),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn round_trips_arrays_through_npy() {
         let arrays = [
             Array::floats(DType::Fp16, [2, 1], vec![0.5, -65504.0]),
             Array::floats(DType::Fp64, [1], vec![0.1]),

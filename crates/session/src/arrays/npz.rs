@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_writer_that_fails_leaves_what_was_there() {
+    fn failed_write_keeps_existing_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("x.npz");
         let array = |x: f32| Array::floats(DType::Fp32, [1], vec![x]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_is_refused_by_name() {
+    fn rejects_non_array_entries_by_name() {
         let zip = |name: &str, bytes: &[u8]| {
             let mut writer = Writer::new(Vec::new());
             writer.add(name, &[bytes]).expect("memory");

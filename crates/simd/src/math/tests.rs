@@ -172,7 +172,7 @@ fn bound(function: Unary) -> Option<f64> {
 }
 
 #[test]
-fn functions_are_as_exact_as_they_claim() {
+fn unary_functions_stay_within_error_bounds() {
     let numbers = numbers();
     let mut results = vec![0.0; numbers.len()];
     let mut failures = vec![];
@@ -219,7 +219,7 @@ fn functions_are_as_exact_as_they_claim() {
 }
 
 #[test]
-fn large_angles_are_reduced_exactly() {
+fn sin_reduces_large_angles_exactly() {
     for isa in Isa::available() {
         let mut angles = [1e9, 3.0e38, 65_536.5, f32::INFINITY, 0.0, -123_456.7, 710.0];
         let expected = angles.map(f32::sin);
@@ -231,7 +231,7 @@ fn large_angles_are_reduced_exactly() {
 }
 
 #[test]
-fn every_length_and_nothing_beyond() {
+fn handles_every_length_without_overrun() {
     for isa in Isa::available() {
         for length in 0..40 {
             let mut elements = vec![2.0; length + 3];
@@ -243,7 +243,7 @@ fn every_length_and_nothing_beyond() {
 }
 
 #[test]
-fn powers_follow_the_c_library() {
+fn pow_matches_libm() {
     let mut bases = vec![];
     let mut exponents = vec![];
     let specials = [
@@ -301,7 +301,7 @@ fn powers_follow_the_c_library() {
 }
 
 #[test]
-fn halves_convert_as_the_standard_says() {
+fn fp16_and_bf16_conversions_match_half_crate() {
     let numbers = numbers();
     let halves: Vec<f16> =
         (0..=u16::MAX).step_by(if cfg!(miri) { 997 } else { 1 }).map(f16::from_bits).collect();

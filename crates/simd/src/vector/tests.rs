@@ -142,7 +142,7 @@ fn same<V: Vector>(vector: V, expected: f32) {
 }
 
 #[test]
-fn every_instruction_set_computes_the_same() {
+fn vector_ops_match_scalar_on_every_isa() {
     for isa in Isa::available() {
         dispatch(isa, Check);
     }

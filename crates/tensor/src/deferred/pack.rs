@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_is_packed_in_windows() {
+    fn packs_every_bit_width_across_chunks() {
         for (dtype, low, high) in [
             (DType::Int4, -8, 7),
             (DType::UInt3, -4, 3),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_that_does_not_fit_is_named() {
+    fn reports_integer_out_of_range_for_dtype() {
         let (recipe, _) = integers(100, -8, 8);
         let error = recipe.to_packed(DType::Int4, 0).err();
         assert!(matches!(

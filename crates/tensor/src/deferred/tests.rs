@@ -42,7 +42,7 @@ fn in_windows(buffer: &Buffer, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn floats_round_as_the_reference_does_however_they_are_read() {
+fn float_casts_match_reference_in_any_window_size() {
     let mut numbers = numbers(5000);
     numbers.extend([0.0, -0.0, 65504.0, 65519.99, 65520.0, -7e4, f32::INFINITY, f32::MIN_POSITIVE]);
     numbers.extend([5.960_464_5e-8, 2.980_232_2e-8, 2.980_232_5e-8, f32::MAX]);
@@ -67,7 +67,7 @@ fn floats_round_as_the_reference_does_however_they_are_read() {
 }
 
 #[test]
-fn every_pair_of_types_is_cast_as_rust_does() {
+fn casts_between_every_dtype_pair_match_rust() {
     let stored = |dtype: DType, number: f64| -> Vec<u8> {
         match dtype {
             DType::Bool => vec![u8::from(number != 0.0)],
@@ -125,7 +125,7 @@ fn every_pair_of_types_is_cast_as_rust_does() {
 }
 
 #[test]
-fn floats_become_integers_without_their_fractions() {
+fn float_to_integer_casts_truncate_and_saturate() {
     let numbers = [1.9, -1.9, 300.0, -300.0, f32::NAN, 1e20, 0.0];
     let cast = |dtype| recipe(&numbers, &[7]).cast(dtype).expect("numbers").to_buffer();
     assert_eq!(
@@ -137,7 +137,7 @@ fn floats_become_integers_without_their_fractions() {
 }
 
 #[test]
-fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
+fn integer_overflow_is_rejected_saturated_or_wrapped() {
     let count = 700_000usize;
     let mut integers = vec![5i64; count];
     let recipe = |integers: &[i64]| {
@@ -184,7 +184,7 @@ fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
 }
 
 #[test]
-fn steps_after_a_buffer_join_those_before_it() {
+fn fuses_steps_across_deferred_buffers() {
     let source = numbers(4 * 6);
     let first = recipe(&source, &[4, 6]).permute(&[1, 0]).expect("an order");
     let first = first.scale(0, &numbers(6)).expect("fits");
@@ -221,7 +221,7 @@ fn strided(source: &[f32], shape: &[u64], strides: &[u64], offset: u64) -> Vec<f
 }
 
 #[test]
-fn strided_views_are_gathered_row_by_row() {
+fn gathers_strided_views() {
     let source = numbers(40_000);
     let buffer = Buffer::from(bytes(&source));
     let cases: [(&[u64], &[u64], u64); 9] = [
@@ -255,7 +255,7 @@ fn strided_views_are_gathered_row_by_row() {
 }
 
 #[test]
-fn what_lies_far_apart_is_gathered_in_pieces() {
+fn gathers_deferred_and_large_sources_in_pieces() {
     // Views of deferred buffers and of large files are gathered in pieces.
     let source = numbers(300 * 70 * 3);
     let doubled: Vec<f32> = source.iter().map(|number| number * 2.0).collect();
@@ -304,7 +304,7 @@ fn what_lies_far_apart_is_gathered_in_pieces() {
 }
 
 #[test]
-fn views_that_do_not_lie_within_are_refused() {
+fn rejects_views_out_of_bounds() {
     let buffer = Buffer::from(vec![0; 64]);
     let refused: [(DType, &[u64], &[u64], u64); 7] = [
         (DType::Fp32, &[17], &[1], 0),
@@ -324,7 +324,7 @@ fn views_that_do_not_lie_within_are_refused() {
 }
 
 #[test]
-fn steps_are_computed_in_single_precision_and_rounded_once() {
+fn scale_and_shift_compute_in_fp32_and_round_once() {
     let source = numbers(6 * 5 * 7);
     let factors: Vec<f32> = numbers(6).iter().map(|number| number / 3.0).collect();
     let terms: Vec<f32> = numbers(5).iter().map(|number| number * 0.1).collect();
@@ -348,7 +348,7 @@ fn steps_are_computed_in_single_precision_and_rounded_once() {
 }
 
 #[test]
-fn casts_in_between_round() {
+fn intermediate_casts_round() {
     let source = numbers(100);
     let round = |number: f32| f16::from_f32(number).to_f32();
     let there_and_back = recipe(&source, &[100]).cast(DType::Fp16);
@@ -369,7 +369,7 @@ fn casts_in_between_round() {
 }
 
 #[test]
-fn dimensions_are_reordered_before_and_after_steps() {
+fn permute_works_before_and_after_scale_and_reshape() {
     let source = numbers(4 * 5 * 6);
     let factors = numbers(5);
     let before = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
@@ -396,7 +396,7 @@ fn dimensions_are_reordered_before_and_after_steps() {
 }
 
 #[test]
-fn parts_stand_side_by_side_along_any_axis() {
+fn concat_composes_with_other_steps() {
     let (left, right) = (numbers(2 * 3 * 4), numbers(2 * 5 * 4));
     let join = || {
         let parts = vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])];
@@ -431,7 +431,7 @@ fn parts_stand_side_by_side_along_any_axis() {
 }
 
 #[test]
-fn masks_stay_finite_in_half_precision() {
+fn clamp_to_fp16_keeps_masks_finite() {
     let mask = [0.0, f32::MIN, -7e4, f32::NEG_INFINITY, 1e5, f32::INFINITY];
     let clamped = |keep| {
         let recipe = recipe(&mask, &[6]).clamp_to_fp16(keep).and_then(|it| it.cast(DType::Fp16));
@@ -453,7 +453,7 @@ fn masks_stay_finite_in_half_precision() {
 }
 
 #[test]
-fn what_stays_as_it_lies_is_not_copied() {
+fn unchanged_contiguous_views_alias_source() {
     let source = Buffer::from(bytes(&numbers(60)));
     let recipe = LazyTensor::new(source.clone(), DType::Fp32, &[4, 15]).expect("fits");
     let same = recipe.clone().reshape(&[60]).and_then(|recipe| recipe.cast(DType::Fp32));
@@ -463,7 +463,7 @@ fn what_stays_as_it_lies_is_not_copied() {
 }
 
 #[test]
-fn the_same_recipe_over_the_same_bytes_is_equal_at_sight() {
+fn equal_recipes_have_equal_identity() {
     let source = Buffer::from(bytes(&numbers(64)));
     let make = |factor: f32| {
         let recipe = LazyTensor::new(source.clone(), DType::Fp32, &[8, 8]).expect("fits");
@@ -485,7 +485,7 @@ fn the_same_recipe_over_the_same_bytes_is_equal_at_sight() {
 }
 
 #[test]
-fn sources_in_files_need_no_alignment() {
+fn reads_unaligned_mapped_sources() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("weights");
     let source = numbers(100_000);
@@ -504,7 +504,7 @@ fn sources_in_files_need_no_alignment() {
 }
 
 #[test]
-fn statistics_count_what_half_precision_does_not_hold() {
+fn statistics_count_fp16_overflow_and_underflow() {
     let mut source: Vec<f32> = numbers(3_000_000).iter().map(|number| number / 1e3).collect();
     let within =
         Statistics::of(&bytes(&source).into(), DType::Fp32).expect("read").expect("floats");

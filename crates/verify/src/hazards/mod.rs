@@ -302,7 +302,7 @@ mod tests {
     use crate::{CODES, Severity};
 
     #[test]
-    fn every_warning_is_a_rule_here_or_an_oddity() {
+    fn every_hazard_warning_has_rule_and_evidence() {
         let oddities = [Code::DuplicateOpName, Code::UnknownAttribute, Code::ScalarOutput];
         for row in CODES {
             let rules = RULES.iter().filter(|(code, _)| *code == row.code).count();

@@ -10,7 +10,7 @@ fn program(function: Function) -> Program {
 }
 
 #[test]
-fn a_million_nested_blocks_are_one_error() {
+fn reports_million_nested_blocks_as_deep_nesting() {
     let mut function = Function::new("main", Opset::Ios17);
     let mut outer = function.body;
     for _ in 0..1_000_000 {
@@ -28,7 +28,7 @@ fn a_million_nested_blocks_are_one_error() {
 
 /// Blocks that share blocks have exponentially many paths through them.
 #[test]
-fn shared_blocks_do_not_multiply() {
+fn shared_blocks_do_not_take_exponential_time() {
     let mut function = Function::new("main", Opset::Ios17);
     let mut outer = function.body;
     for _ in 0..60 {
@@ -46,7 +46,7 @@ fn shared_blocks_do_not_multiply() {
 
 /// Programs built from random ids, with a deterministic generator.
 #[test]
-fn random_ids_never_panic() {
+fn programs_with_random_ids_do_not_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut below = |limit: usize| {
         state ^= state << 13;
@@ -96,7 +96,7 @@ fn random_ids_never_panic() {
 }
 
 #[test]
-fn reports_are_capped_and_say_so() {
+fn report_caps_diagnostics_and_counts_omitted() {
     let mut function = Function::new("main", Opset::Ios17);
     let body = function.body;
     let x = function.add_input(body, "x", Type::tensor(DType::Fp32, &[2]));
@@ -118,7 +118,7 @@ fn reports_are_capped_and_say_so() {
 
 /// A file can contain a name once and refer to it from everywhere.
 #[test]
-fn long_names_do_not_multiply() {
+fn repeated_long_names_do_not_inflate_report() {
     let long = "n".repeat(1 << 16);
     let mut function = Function::new("main", Opset::Ios17);
     let body = function.body;

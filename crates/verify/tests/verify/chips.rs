@@ -238,7 +238,7 @@ fn warns(code: Code, model: &Model, chip: &str) -> bool {
 }
 
 #[test]
-fn warnings_depend_on_the_chip() {
+fn warnings_depend_on_chip() {
     for (code, model, with, without) in [
         (Code::LateSlice, sliced(4), "m2", "iphone13"),
         (Code::LargeDimension, sized(20_000), "m3", "m4"),
@@ -251,7 +251,7 @@ fn warnings_depend_on_the_chip() {
 }
 
 #[test]
-fn small_models_are_reported_for_a_named_chip() {
+fn warns_about_small_models_only_for_named_chip() {
     let chip = Chip::parse("m4").expect("a chip");
     let report = check_on(&convolutions(2), &[chip]).to_string();
     let expected = "the Neural Engine saves at most 0.191 ms; a segment on it costs 0.25 ms";
@@ -261,7 +261,7 @@ fn small_models_are_reported_for_a_named_chip() {
 }
 
 #[test]
-fn messages_name_the_affected_chips() {
+fn warnings_name_affected_chips() {
     let report = check(&sliced(4)).to_string();
     assert!(report.contains("begins at 4 of the last axis (chips before A15 and M3)"), "{report}");
     let report = check(&sized(20_000)).to_string();
@@ -272,7 +272,7 @@ fn messages_name_the_affected_chips() {
 }
 
 #[test]
-fn each_kind_of_operation_is_reported_once() {
+fn reports_each_unsupported_op_kind_once() {
     let ty = "tensor<fp16, [4]>";
     let body = format!(
         "{ty} a = tan(x = x);\n{ty} b = sinh(x = a);\n{ty} c = tan(x = b);\n{ty} y = tan(x = c);"
@@ -291,7 +291,7 @@ fn each_kind_of_operation_is_reported_once() {
 }
 
 #[test]
-fn every_hazard_has_a_case() {
+fn every_hazard_has_test_case() {
     let covered: Vec<_> = crate::all_cases().iter().map(|case| case.code.name()).collect();
     for hazard in HAZARDS {
         assert!(covered.contains(&hazard.code), "no case for {}", hazard.code);
@@ -300,7 +300,7 @@ fn every_hazard_has_a_case() {
 
 /// A model whose function needs iOS 26 is not checked for A12, which does not run it.
 #[test]
-fn the_target_selects_the_chips() {
+fn opset_selects_checked_chips() {
     let of = |opset: &str| {
         let ty = "tensor<fp16, [4]>";
         let report = check(&one(opset, &format!("{ty} x"), &format!("{ty} y = sin(x = x);")));

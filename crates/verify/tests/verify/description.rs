@@ -281,7 +281,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn the_description_comes_before_the_program() {
+fn reports_description_errors_before_program_errors() {
     let broken = changed(relu(), |model| {
         model.specification_version = 7;
         array(&mut model.description.inputs[0]).shape = vec![1, 2];

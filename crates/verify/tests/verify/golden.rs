@@ -35,7 +35,7 @@ fn tests(folder: &str) -> PathBuf {
 }
 
 #[test]
-fn what_apples_compiler_wrote_is_sound() {
+fn accepts_programs_of_apples_compiler() {
     let programs = find(tests("compiled"), |path| path.ends_with("model.mil"));
     assert!(programs.len() >= 20, "found only {} programs", programs.len());
     let mut failures = Vec::new();
@@ -52,7 +52,7 @@ fn what_apples_compiler_wrote_is_sound() {
 }
 
 #[test]
-fn what_was_converted_is_sound() {
+fn accepts_models_of_apples_converter() {
     let is_package = |path: &Path| path.extension().is_some_and(|end| end == "mlpackage");
     let mut paths = find(tests("packages"), is_package);
     let others = std::env::var_os("COREMILL_PACKAGES").unwrap_or_default();

@@ -316,7 +316,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn what_many_operations_do_is_said_once() {
+fn groups_repeated_warnings_into_one() {
     let ty = "tensor<fp32, [4]>";
     let body = format!("{ty} a = relu(x = x);\n{ty} b = relu(x = a);\n{ty} y = relu(x = b);");
     let report = check(&one("ios17", &format!("{ty} x"), &body));
@@ -327,7 +327,7 @@ fn what_many_operations_do_is_said_once() {
 }
 
 #[test]
-fn large_masks_are_searched_too() {
+fn finds_infinities_in_large_masks() {
     let mut model = masked("0x1p+0");
     let function = &mut model.program.functions[0];
     let op = function.block(function.body).ops[0];
@@ -345,7 +345,7 @@ fn undescribed_program(model: Model) -> Model {
 }
 
 #[test]
-fn an_open_dimension_without_description_is_open() {
+fn reports_open_dimension_without_description() {
     let text =
         main("ios17", "tensor<fp16, [?, 4]> x", "tensor<fp16, [?, 4]> y = relu(x = x);", "y");
     let report = coremill_verify::check_program(&undescribed(&text).program);

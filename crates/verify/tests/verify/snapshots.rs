@@ -14,12 +14,12 @@ use coremill_verify::{RenderOptions, check, check_program};
 use crate::cases::{Zeros, parsed};
 
 #[test]
-fn reports_read_as_they_did() {
+fn reports_match_snapshots() {
     assert!(compare("tests/diagnostics", false) >= 10, "programs are missing");
 }
 
 #[test]
-fn reports_in_files_read_as_they_did() {
+fn reports_with_source_lines_match_snapshots() {
     assert!(compare("tests/diagnostics/as-written", true) >= 1, "programs are missing");
 }
 
@@ -62,7 +62,7 @@ fn compare(folder: &str, as_written: bool) -> usize {
 
 /// Line breaks of other systems, characters that would shift the mark, and control characters.
 #[test]
-fn odd_characters_in_a_file_do_not_reach_the_terminal() {
+fn control_characters_do_not_reach_terminal() {
     let source = "program(1.3) {\r\nfunc main<ios17>(tensor<fp16, [4]> x) {\r\n\
         \ttensor<fp16, [4]>\ty = relu(\r\n\tx = \tx, \ty\t= // \x1b[2J\r\n x);\r\n} -> (y); }";
     let (program, spans) = text::parse_with_spans(source, &Zeros).expect("a program");
@@ -80,7 +80,7 @@ fn odd_characters_in_a_file_do_not_reach_the_terminal() {
 
 /// Spans of another text show no lines and cause no errors.
 #[test]
-fn listings_that_do_not_fit_show_no_lines() {
+fn mismatched_spans_show_no_source_lines() {
     let program = parsed(&crate::cases::main("ios17", "tensor<fp32, [4]> x", "", "x"));
     let (_, spans) = text::parse_with_spans(
         &crate::cases::main("ios17", "tensor<fp32, [4]> x", "", "x"),
@@ -93,7 +93,7 @@ fn listings_that_do_not_fit_show_no_lines() {
 }
 
 #[test]
-fn colours_are_only_used_on_request() {
+fn reports_are_colored_only_on_request() {
     let program = parsed(&crate::cases::main("ios17", "tensor<fp32, [4]> x", "", "x"));
     let report = check_program(&program);
     let plain = report.render(&program, &RenderOptions::default());
@@ -104,7 +104,7 @@ fn colours_are_only_used_on_request() {
 
 /// Hundreds of errors in one line and one statement of megabytes take no longer than reading them.
 #[test]
-fn long_lines_with_many_mistakes_are_shown_quickly() {
+fn renders_many_errors_in_long_line_quickly() {
     let attributes: String = (0..500).map(|index| format!("a{index} = bool(true), ")).collect();
     let values = vec!["1"; 1 << 20].join(",");
     let ops: String =

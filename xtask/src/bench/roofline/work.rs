@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_have_the_kinds_and_operations_of_the_program() {
+    fn classifies_steps_and_counts_flops_and_bytes() {
         let text = format!(
             r#"program(1.3) {{
                 func main<ios17>(tensor<fp32, [1, 16, 8, 8]> x) {{

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_read_or_refused() {
+    fn parses_input_shapes_and_rejects_invalid_ones() {
         let parse = |text: &str| text.parse::<InputShapes>().map(|found| found.shapes);
         assert_eq!(parse("x=1,3;2, 3"), Ok(vec![vec![1, 3], vec![2, 3]]));
         for (text, part) in [

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_in_their_directory() {
+    fn rejects_file_names_with_path_components() {
         for (name, expected) in [
             ("y", true),
             ("scores.labels@3", true),

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_machine_is_the_default() {
+    fn explicit_memory_limit_overrides_default() {
         assert_eq!(memory(Some(7)), 7);
         assert!(memory(None) > 1 << 28);
     }

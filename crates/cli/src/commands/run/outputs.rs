@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_five_digits() {
+    fn formats_numbers_to_five_significant_digits() {
         for (value, text) in [
             (0.0, "0"),
             (1.0, "1"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_and_classes_have_names_of_their_own() {
+    fn step_and_classifier_outputs_get_distinct_names() {
         let array = |x: f32| Value::Array(Array::floats(DType::Fp32, [1], vec![x]));
         let classes = Value::Dictionary(vec![(Key::Text("cat".into()), 0.75)]);
         let step = |x| Outputs(vec![("y".to_owned(), array(x)), ("p".to_owned(), classes.clone())]);

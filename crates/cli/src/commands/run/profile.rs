@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn time_within_a_loop_counts_once() {
+    fn nested_span_time_is_not_double_counted() {
         let base = Instant::now();
         let spans = vec![
             span("add", base, 0, 10, false),

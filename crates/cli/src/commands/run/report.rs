@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_sorted_times() {
+    fn repeat_reports_min_median_and_p95() {
         let times: Vec<_> = (1..=20).rev().map(Duration::from_millis).collect();
         let repeat = repeat(&times).expect("20 runs");
         assert_eq!(repeat.min_milliseconds, 1.0);

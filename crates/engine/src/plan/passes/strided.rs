@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn reshapes_keep_strides_where_they_can() {
+    fn reshape_keeps_strides_unless_copy_needed() {
         let cases: [(&[usize], &[usize], &[usize], Option<&[usize]>); 6] = [
             (&[1, 128, 1024], &[131072, 1024, 1], &[1, 128, 16, 64], Some(&[131072, 1024, 64, 1])),
             (&[16, 128, 64], &[64, 1024, 1], &[1, 16, 128, 64], Some(&[131072, 64, 1024, 1])),

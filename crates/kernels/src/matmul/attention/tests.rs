@@ -96,7 +96,7 @@ fn check(shape: AttentionShape, masked: bool, rows_first: bool) {
 }
 
 #[test]
-fn attention_agrees_with_its_definition() {
+fn attention_matches_definition() {
     let sizes: &[(usize, usize, usize, usize)] = if cfg!(miri) {
         &[(1, 3, 4, 5), (6, 5, 3, 2)]
     } else {
@@ -122,7 +122,7 @@ fn attention_agrees_with_its_definition() {
 }
 
 #[test]
-fn a_query_that_may_see_nothing_gives_nan() {
+fn fully_masked_query_gives_nan() {
     for queries in [1, 6] {
         let shape = AttentionShape {
             batch: 1,
@@ -146,7 +146,7 @@ fn a_query_that_may_see_nothing_gives_nan() {
 }
 
 #[test]
-fn keys_that_the_mask_hides_from_all_queries_are_not_read() {
+fn keys_masked_for_all_queries_are_not_read() {
     for (queries, hidden) in [(1, -3e4), (3, f32::NEG_INFINITY), (9, -3e4)] {
         let (keys, depth, shown) = (41, 16, 5..29);
         let shape = AttentionShape {
@@ -196,7 +196,7 @@ fn keys_that_the_mask_hides_from_all_queries_are_not_read() {
 }
 
 #[test]
-fn a_query_without_keys_keeps_them_all() {
+fn fully_masked_query_disables_key_skipping() {
     // All scores are equally far below: the mask has no effect.
     let shape = AttentionShape {
         batch: 1,
@@ -216,7 +216,7 @@ fn a_query_without_keys_keeps_them_all() {
 
 #[test]
 #[should_panic(expected = "results overlap")]
-fn results_do_not_overlap() {
+fn rejects_overlapping_results() {
     let shape = AttentionShape {
         batch: 1,
         heads: 2,
@@ -234,7 +234,7 @@ fn results_do_not_overlap() {
 }
 
 #[test]
-fn vectors_of_integers_are_attended_like_their_elements() {
+fn attention_over_int16_vectors_matches_definition() {
     let sizes: &[(usize, usize, usize, usize)] = if cfg!(miri) {
         &[(1, 3, 4, 5), (6, 5, 3, 2)]
     } else {
@@ -299,7 +299,7 @@ fn vectors_of_integers_are_attended_like_their_elements() {
 }
 
 #[test]
-fn integers_differ_by_half_a_step() {
+fn int16_vectors_are_accurate_to_half_step() {
     for isa in Isa::available() {
         let mut elements = numbers(5 * 21, 8);
         elements[21..42].fill(0.0);

@@ -92,7 +92,7 @@ fn extent(
 }
 
 #[test]
-fn windows_of_all_kinds() {
+fn random_convs_match_definition() {
     let rounds = if cfg!(miri) { 6 } else { 250 };
     let largest = if cfg!(miri) { 4 } else { 12 };
     for isa in Isa::available() {
@@ -145,7 +145,7 @@ fn windows_of_all_kinds() {
 }
 
 #[test]
-fn pointwise_windows_are_plain_products() {
+fn pointwise_conv_matches_definition() {
     let window = Window {
         images: 2,
         input: [1, 3, 5],
@@ -166,7 +166,7 @@ fn pointwise_windows_are_plain_products() {
 
 #[test]
 #[should_panic(expected = "do not fit")]
-fn an_input_that_is_too_short_is_refused() {
+fn rejects_too_short_input() {
     let window = Window {
         images: 1,
         input: [1, 1, 4],

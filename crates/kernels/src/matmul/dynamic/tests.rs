@@ -17,7 +17,7 @@ fn strides(random: &mut Random, extents: [usize; 4]) -> ([usize; 4], usize) {
 }
 
 #[test]
-fn batches_of_all_layouts() {
+fn batched_matmul_matches_definition_for_all_strides() {
     let (rounds, largest) = if cfg!(miri) { (5, 6) } else { (400, 70) };
     for isa in Isa::available() {
         for threads in [1, 3] {
@@ -103,7 +103,7 @@ fn batches_of_all_layouts() {
 
 #[test]
 #[should_panic(expected = "results overlap")]
-fn results_that_overlap_are_refused() {
+fn rejects_overlapping_results() {
     let shape = BatchShape { batch: [1, 2], rows: 2, inputs: 1, outputs: 2 };
     let elements = [1.0; 8];
     let matrices = Batch { elements: &elements, batch_strides: [0, 2], strides: [1, 1] };

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_hold_as_many_bytes_as_their_types_say() {
+    fn rejects_operand_with_wrong_byte_count() {
         let half = || Constant::bytes(DType::Fp16, &[], vec![0, 0x38]);
         let affine = |data| {
             let zero = Constant::bytes(DType::Int8, &[], vec![0]);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_of_single_bits_are_counted_without_their_padding() {
+    fn sparse_mask_count_ignores_padding_bits() {
         let sparse = |count: u64, mask: u8| {
             let data = Constant::bytes(DType::Int8, &[count], vec![1; count as usize]);
             let mask = Constant::bytes(DType::UInt1, &[5], vec![mask]);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_beyond_memory_are_refused() {
+    fn rejects_shape_whose_element_count_overflows() {
         let shape: Vec<u8> = [u32::MAX; 3].iter().flat_map(|extent| extent.to_le_bytes()).collect();
         let operands = [
             ("indices", Constant::bytes(DType::UInt8, &[1], vec![0])),

@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_take_what_python_takes() {
+    fn slices_match_python() {
         let whole = |extent, stride| taken(extent, None, None, stride);
         assert_eq!(whole(5, 1), (0, 5));
         assert_eq!(whole(5, 2), (0, 3));

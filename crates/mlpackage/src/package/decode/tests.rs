@@ -293,7 +293,7 @@ fn all_features() -> Vec<FeatureDescription> {
 }
 
 #[test]
-fn everything_that_a_file_can_say_is_read_as_it_was_written() {
+fn round_trips_model_with_every_feature() {
     let full = full_model();
     let bytes = encode(&full);
     let read = model(&bytes).expect("sound");
@@ -307,7 +307,7 @@ fn everything_that_a_file_can_say_is_read_as_it_was_written() {
 }
 
 #[test]
-fn files_that_end_early_are_refused() {
+fn rejects_every_truncation() {
     let bytes = encode(&Model { unknown: UnknownFields::default(), ..full_model() });
     for length in 0..bytes.len() {
         assert!(model(&bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
@@ -315,7 +315,7 @@ fn files_that_end_early_are_refused() {
 }
 
 #[test]
-fn no_damage_to_a_byte_is_fatal() {
+fn single_byte_corruption_does_not_panic() {
     let bytes = encode(&full_model());
     for at in 0..bytes.len() {
         for value in [[0, 1, 0x7f, 0x80, 0xff][at % 5], bytes[at] ^ 1] {
@@ -330,7 +330,7 @@ fn no_damage_to_a_byte_is_fatal() {
 }
 
 #[test]
-fn blocks_for_other_opsets_are_kept() {
+fn preserves_blocks_for_other_opsets() {
     let bytes = program_file(&|writer| {
         writer.message(2, |writer| {
             writer.string(1, "main");
@@ -361,7 +361,7 @@ fn operation_without_input(writer: &mut Writer, name: &str) {
 }
 
 #[test]
-fn elements_are_taken_from_any_field_that_holds_them_exactly() {
+fn decodes_elements_from_any_lossless_field() {
     let int32s = |values: &[i32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let cases: Vec<(DType, u32, Vec<u8>, Vec<u8>)> = vec![
         (DType::Int8, 2, vec![1, 2], vec![1, 2]),
@@ -383,7 +383,7 @@ fn elements_are_taken_from_any_field_that_holds_them_exactly() {
 }
 
 #[test]
-fn values_that_are_not_what_their_type_says_are_refused() {
+fn rejects_values_that_contradict_their_type() {
     let tensor = |dtype, shape: &'static [u64], field, elements: &'static [u8]| {
         value_file(&|writer| tensor_value(writer, dtype, shape, field, elements))
     };
@@ -498,7 +498,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
 }
 
 #[test]
-fn types_that_are_none_are_refused() {
+fn rejects_malformed_and_unsupported_types() {
     let ty = |fill: Fill<'_>| {
         block_file(&|writer| {
             writer.message(3, |writer| {
@@ -575,7 +575,7 @@ fn lists(writer: &mut Writer, depth: u32) {
 }
 
 #[test]
-fn values_nested_too_deep_are_refused() {
+fn rejects_too_deeply_nested_values() {
     // The verifier compares the types of the parts with the type of the list.
     fn nested(writer: &mut Writer, depth: u32) {
         writer.message(2, |writer| {
@@ -595,7 +595,7 @@ fn values_nested_too_deep_are_refused() {
 }
 
 #[test]
-fn programs_that_make_no_sense_are_refused() {
+fn rejects_malformed_and_unsupported_programs() {
     use ErrorKind::{ModelFile, Unsupported};
     let block = |fill: Fill<'_>| block_file(fill);
     let cases: Vec<(&str, Vec<u8>, ErrorKind, &str)> = vec![
@@ -697,7 +697,7 @@ fn programs_that_make_no_sense_are_refused() {
 
 /// A million nested `cond`s. Encoding them from the inside out would take quadratic time.
 #[test]
-fn a_million_nested_blocks_are_refused() {
+fn rejects_million_nested_blocks() {
     fn varint(mut value: usize, to: &mut Vec<u8>) {
         while value >= 0x80 {
             to.push(value as u8 | 0x80);
@@ -733,7 +733,7 @@ fn a_million_nested_blocks_are_refused() {
 }
 
 #[test]
-fn small_files_cannot_take_much_memory() {
+fn rejects_memory_amplifying_files() {
     let cases: [(&str, Vec<u8>); 4] = [
         ("features", {
             let mut writer = Writer::default();
@@ -778,7 +778,7 @@ fn small_files_cannot_take_much_memory() {
 }
 
 #[test]
-fn models_of_other_kinds_are_named_with_what_they_contain() {
+fn describes_unsupported_model_kinds_in_errors() {
     let kind = |number: u32, fill: Fill<'_>| {
         let mut writer = Writer::default();
         writer.int64(1, 4);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_the_same_however_bytes_flow() {
+    fn filling_memory_returns_same_hash_as_reading() {
         let bytes = numbers(9 * WINDOW);
         let lengths = [0, 1, 1024, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 3 * WINDOW - 5];
         let mut seen = vec![];
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_differ_where_bytes_do() {
+    fn hash_detects_flipped_moved_and_appended_bytes() {
         let bytes = numbers(4 * WINDOW + 77);
         let expected = hash_of_bytes(&bytes);
         for at in [0, 1, WINDOW - 1, WINDOW, 3 * WINDOW + 5, 4 * WINDOW, 4 * WINDOW + 76] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_read_as_the_zeros_that_they_are() {
+    fn sparse_write_preserves_contents_and_hash() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let mut bytes = vec![0; 5 * WINDOW + 3];
         bytes[2 * WINDOW + 9] = 1;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_fails_ends_it() {
+    fn failing_window_aborts_write() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let fill = |offset: u64, _: &mut [u8]| match offset {
             0x30_0000 => Err(io::Error::other("the disk is gone")),

@@ -35,7 +35,7 @@ fn set(bytes: &mut [u8], at: usize, value: u64) {
 }
 
 #[test]
-fn elements_are_found_by_reference() {
+fn reads_elements_at_referenced_offsets() {
     let files = in_memory(sound());
     let first = files.elements(&place(64), &TensorType::fixed(DType::Fp16, &[2, 4]));
     assert_eq!(first.expect("sound").as_bytes(), [1; 16]);
@@ -48,7 +48,7 @@ fn elements_are_found_by_reference() {
 }
 
 #[test]
-fn every_element_type_that_files_hold_round_trips() {
+fn record_metadata_round_trips_every_dtype() {
     for dtype in DType::ALL {
         let Some(code) = code(dtype) else {
             assert!(!belongs_in_file(dtype, 100, Opset::Ios26), "{dtype}");
@@ -65,7 +65,7 @@ fn every_element_type_that_files_hold_round_trips() {
 }
 
 #[test]
-fn the_rule_of_what_belongs_in_the_file() {
+fn belongs_in_file_checks_dtype_count_and_opset() {
     let cases = [
         (DType::Fp16, 10, Opset::Ios15, true),
         (DType::Fp16, 9, Opset::Ios26, false),
@@ -82,7 +82,7 @@ fn the_rule_of_what_belongs_in_the_file() {
 }
 
 #[test]
-fn references_that_lie_are_refused() {
+fn rejects_corrupt_records_and_references() {
     type Damage = fn(&mut Vec<u8>);
     let fp16 = TensorType::fixed(DType::Fp16, &[8]);
     let cases: Vec<(&str, Damage, u64, TensorType, &str)> = vec![
@@ -151,7 +151,7 @@ fn references_that_lie_are_refused() {
 }
 
 #[test]
-fn records_that_overlap_are_refused_in_either_order() {
+fn rejects_overlapping_records_in_either_order() {
     let fp16 = TensorType::fixed(DType::Fp16, &[8]);
     // The elements of a record overlap the elements or the metadata of the other one.
     for (second_data, offsets) in [(128, [64, 192]), (128, [192, 64]), (64, [64, 192])] {
@@ -168,7 +168,7 @@ fn records_that_overlap_are_refused_in_either_order() {
 }
 
 #[test]
-fn names_of_files_stay_in_the_directory() {
+fn rejects_weight_paths_outside_package() {
     let ty = TensorType::fixed(DType::Fp16, &[8]);
     for (name, message) in [
         ("weights/weight.bin", "is not under `@model_path/`"),
@@ -187,7 +187,7 @@ fn names_of_files_stay_in_the_directory() {
 }
 
 #[test]
-fn only_so_many_files_are_opened() {
+fn limits_number_of_open_weight_files() {
     let files = (0..200).map(|index| (format!("{index}.bin"), Buffer::from(sound())));
     let files = WeightFiles::in_memory(files);
     let ty = TensorType::fixed(DType::Fp16, &[8]);
@@ -222,7 +222,7 @@ fn places(program: &Program, layout: &Layout<'_>) -> Vec<WeightPlace> {
 }
 
 #[test]
-fn equal_weights_are_laid_out_once_in_the_order_of_the_program() {
+fn deduplicates_weights_in_program_order() {
     let program = program([
         Constant::weight(DType::Int8, &[100], vec![1; 100]),
         Constant::weight(DType::Int8, &[100], vec![2; 100]),
@@ -303,7 +303,7 @@ fn computed() -> Vec<(DType, Vec<u64>, Buffer)> {
 }
 
 #[test]
-fn weights_that_are_computed_are_written_as_if_they_had_been_in_memory() {
+fn deferred_weights_write_same_bytes_as_in_memory() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let write = |name: &str, weights: Vec<(DType, Vec<u64>, Buffer)>| {
         let weights = weights.iter();
@@ -337,7 +337,7 @@ fn weights_that_are_computed_are_written_as_if_they_had_been_in_memory() {
 }
 
 #[test]
-fn weights_that_cannot_be_read_say_so() {
+fn reports_weight_read_errors() {
     struct Broken;
     impl ByteSource for Broken {
         fn length(&self) -> usize {
@@ -360,7 +360,7 @@ fn weights_that_cannot_be_read_say_so() {
 }
 
 #[test]
-fn a_file_that_is_used_whole_is_kept_as_it_is() {
+fn preserves_fully_referenced_weight_file() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let root = directory.path();
     let constants = [1, 2, 3].map(|value| Constant::weight(DType::Int8, &[100], vec![value; 100]));
@@ -400,7 +400,7 @@ fn a_file_that_is_used_whole_is_kept_as_it_is() {
 }
 
 #[test]
-fn weights_stay_in_the_files_that_they_name() {
+fn keeps_weights_in_their_named_files() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let root = directory.path();
     let mut program =
@@ -425,7 +425,7 @@ fn weights_stay_in_the_files_that_they_name() {
 }
 
 #[test]
-fn two_programs_files_of_one_name_become_one() {
+fn merges_same_named_weight_files() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let root = directory.path();
     let weight = |value: u8| Constant::weight(DType::Int8, &[100], vec![value; 100]);
@@ -441,7 +441,7 @@ fn two_programs_files_of_one_name_become_one() {
 }
 
 #[test]
-fn weights_that_have_no_form_are_refused() {
+fn rejects_weights_that_cannot_be_stored() {
     let cases = [
         (Constant::weight(DType::Fp16, &[16], vec![0; 31]), "takes 32 bytes; it holds 31"),
         (Constant::weight(DType::Bool, &[16], vec![0; 16]), "cannot be in a weight file"),
@@ -493,7 +493,7 @@ fn offsets_are_64_bits_wide() {
 }
 
 #[test]
-fn padding_of_whole_bytes_means_nothing() {
+fn ignores_padding_bits_of_whole_byte_dtypes() {
     // Writers that predate types narrower than a byte did not set the field.
     let mut bytes = sound();
     set(&mut bytes, 64 + 24, 0xdead_beef);

@@ -103,7 +103,7 @@ mod tests {
 
     /// Examples from the documentation of `resize_bilinear`.
     #[test]
-    fn points_lie_where_the_documentation_says() {
+    fn grid_points_match_documentation() {
         let cases: [(Grid, &[f64]); 8] = [
             (Grid::Unaligned, &[0.0, 0.1, 0.5, 0.9, 1.0]),
             (Grid::StrictAligned, &[0.0, 0.25, 0.5, 0.75, 1.0]),

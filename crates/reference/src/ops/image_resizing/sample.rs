@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_coordinate_leads_out_of_an_image() {
+    fn extreme_coordinates_stay_within_image() {
         let plane: Vec<f32> = (0..6).map(|at| at as f32).collect();
         let every =
             [Padding::Constant(9.0), Padding::Border, Padding::Reflection, Padding::Symmetric];
