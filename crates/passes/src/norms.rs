@@ -32,17 +32,24 @@ pub(super) fn fuse_norms(editor: &mut Editor<'_>) -> usize {
 fn mean(editor: &Editor<'_>, value: ValueId) -> Option<(ValueId, Vec<i32>)> {
     let id = editor.produced_by(value, OpKind::ReduceMean)?;
     let x = editor.argument(id, "x")?;
-    let rank = editor.shape(x).len() as i64;
     if !editor.flag(id, "keep_dims")? {
         return None;
     }
-    let mut axes: Vec<i32> = editor
-        .ints(id, "axes")?
-        .into_iter()
-        .map(|axis| (if axis < 0 { axis } else { axis - rank }) as i32)
-        .collect();
-    axes.sort_unstable();
+    let axes = axes_from_end(editor, id, editor.shape(x).len())?;
     Some((x, axes))
+}
+
+/// Whether ascending axes, counted from the end, are the last ones.
+fn are_last(axes: &[i32]) -> bool {
+    axes.iter().copied().eq(-(axes.len() as i32)..0)
+}
+
+/// Axes of an operation counted from the end, in ascending order.
+fn axes_from_end(editor: &Editor<'_>, id: OpId, rank: usize) -> Option<Vec<i32>> {
+    let count = |axis: i64| (if axis < 0 { axis } else { axis - rank as i64 }) as i32;
+    let mut axes: Vec<i32> = editor.ints(id, "axes")?.into_iter().map(count).collect();
+    axes.sort_unstable();
+    Some(axes)
 }
 
 /// The operand of a square.
@@ -74,8 +81,7 @@ fn written_out(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
             continue;
         };
         // Norms over other axes than the last are fast without an operation of their own.
-        let last: Vec<_> = (-(axes.len() as i32)..0).collect();
-        if of != x || mean_axes != axes || axes != last {
+        if of != x || mean_axes != axes || !are_last(&axes) {
             continue;
         }
         let op = Op::new(OpKind::LayerNorm)
@@ -158,10 +164,14 @@ fn take_in(editor: &mut Editor<'_>, id: OpId, name: &'static str) -> Option<()> 
         }
         let factor = editor.op(id)?.binding(other)?.clone();
         let shape = editor.function().bound_constant(&factor)?.tensor_type()?.known_shape()?;
-        let axes = editor.ints(norm, "axes")?.len();
         let dims = editor.shape(normed);
+        let axes = axes_from_end(editor, norm, dims.len())?;
+        // The factor is broadcast along the last axes, gamma and beta along those of the norm.
+        if !are_last(&axes) {
+            continue;
+        }
         let wanted: Vec<_> =
-            dims[dims.len().checked_sub(axes)?..].iter().map(|dim| dim.known()).collect();
+            dims[dims.len().checked_sub(axes.len())?..].iter().map(|dim| dim.known()).collect();
         if shape.iter().map(|&extent| Some(extent)).collect::<Vec<_>>() != wanted {
             continue;
         }
