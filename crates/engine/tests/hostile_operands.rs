@@ -118,6 +118,15 @@ fn out_of_range_errors_name_index_axis_and_extent() {
             "tensor<fp32, [?, ?]> y = reshape(x = x, shape = p);",
             "shape [4, 2] does not hold the 6 elements of `x`, [3, 2]",
         ),
+        // The number of elements determines the type of the result, but not the computed shape.
+        (
+            "ios17",
+            &[1],
+            &ints(&[1], &[2]),
+            "tensor<int32, [1]> q = concat(values = (p), axis = int32(0));
+             tensor<fp32, [1]> y = reshape(x = x, shape = q);",
+            "shape [2] does not hold the 1 elements of `x`, [1]",
+        ),
         (
             "ios17",
             &[3, 2],

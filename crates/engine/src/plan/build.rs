@@ -141,11 +141,15 @@ impl Builder<'_> {
         Ok(Some(Node { op: id, kind, inputs, outputs }))
     }
 
-    /// Returns true if the operation's result has a known shape. A reshape of it then needs no
-    /// copy.
+    /// Whether the result has the elements of `x` in a known shape, so that nothing has to be copied. If the program
+    /// computes the shape, the kernel must check it.
     fn is_alias(&self, op: &Op) -> bool {
         let [output] = op.outputs[..] else { return false };
-        self.ty(output).as_tensor().is_some() && self.shape(output).is_some()
+        let is_fixed = op.binding("shape").is_none_or(|shape| match shape {
+            Binding::Literal(_) => true,
+            Binding::Value(value) => self.source.is_constant(*value),
+        });
+        is_fixed && self.ty(output).as_tensor().is_some() && self.shape(output).is_some()
     }
 
     fn reference(&mut self, op: &Op, kind: OpKind) -> Result<(ReferenceOp, Vec<Operand>)> {
