@@ -26,7 +26,7 @@ REFUSED = {
     "linear": ["aten.linalg_inv.default"],
     "order": ["aten._unique", "aten.unique_"],
     "padding": ["unknown at compile time"],
-    "pool": ["the places of the largest elements"],
+    "pool": ["the indices of the maxima"],
     "reduction": ["aten.bincount.default", "higher_order.associative_scan"],
     "shape": ["no upper bound", "aten.tensor_split.tensor_indices_or_sections"],
     "sizes": ["_operator.pow", "a Fourier transform along axis 0", "the size of the image is unknown at compile time"],

@@ -78,8 +78,8 @@ pub(crate) fn axis_from_end(rank: usize, places: usize) -> Result<usize> {
     })
 }
 
-fn out_of_range(place: impl Debug, length: usize) -> LoweringError {
-    LoweringError::new(format!("place {place:?} is out of range for a list of {length}"))
+fn out_of_range(index: impl Debug, length: usize) -> LoweringError {
+    LoweringError::new(format!("index {index:?} is out of range for a list of length {length}"))
 }
 
 /// An integer in a computation of sizes and indices. An overflow of 64 bits on the way is kept, and becomes an error
@@ -255,8 +255,8 @@ mod tests {
             (take(&mut list, 0), &list[..], axis_from_end(2, 2)),
             (Ok(5), &[4, 3][..], Ok(0))
         );
-        let reason = list.at(2).expect_err("there are two").reason;
-        assert_eq!(reason, "place 2 is out of range for a list of 2");
+        let reason = list.at(2).expect_err("index out of range").reason;
+        assert_eq!(reason, "index 2 is out of range for a list of length 2");
         assert!(list.at_mut(2).is_err() && list.part(1..3).is_err() && list.part(3..).is_err());
         assert!(
             list.exchange(2, 0).is_err()

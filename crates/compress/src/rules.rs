@@ -299,7 +299,7 @@ fn of_function(
     for (((weight, rule, forms), built), chosen) in work.iter().zip(&mut built).zip(chosen) {
         let Some(at) = chosen else {
             let refused = built.iter().find_map(|built| built.as_ref().err().copied());
-            let reason = refused.unwrap_or("the target has it stay");
+            let reason = refused.unwrap_or("compressing it would miss the target");
             report.push(entry(&function, weight, known(*rule), CompressionOutcome::Kept(reason)));
             continue;
         };

@@ -163,8 +163,11 @@ fn budget_chooses_palette_bits() {
     // Two entries of four bytes, two bytes of indices, and a shape of two numbers.
     assert_eq!(with(Budget::Bytes(20)), Ok((18, "1-bit palette per tensor".to_owned())));
     assert_eq!(with(Budget::Bytes(30)), Ok((28, "2-bit palette per tensor".to_owned())));
-    assert_eq!(with(Budget::Snr(90.0)).expect("kept").1, "the target has it stay");
-    let error = with(Budget::Bytes(17)).expect_err("too few");
+    assert_eq!(
+        with(Budget::Snr(90.0)).expect("the weight is kept").1,
+        "compressing it would miss the target"
+    );
+    let error = with(Budget::Bytes(17)).expect_err("the budget is too small");
     assert_eq!(error.to_string(), "the weights take at least 18 bytes; the target is 17");
     with(Budget::Snr(f64::NAN)).expect_err("not a number");
 }

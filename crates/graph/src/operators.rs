@@ -115,12 +115,11 @@ impl<'g> Tensor<'g> {
         }
         // Core ML clamps bounds outside the axis, which would hide an error.
         if let Some(extent) = self.dims()[axis].known() {
-            let outside = |place: i32| place.unsigned_abs() as u64 > extent;
+            let outside = |index: i32| index.unsigned_abs() as u64 > extent;
             let found = [(begins[axis], begin[axis]), (ends[axis], end[axis])];
-            if let Some((_, place)) = found.iter().find(|(open, place)| !open && outside(*place)) {
-                let message = format!(
-                    "place {place} is out of range for axis {axis}, whose extent is {extent}"
-                );
+            if let Some((_, index)) = found.iter().find(|(open, index)| !open && outside(*index)) {
+                let message =
+                    format!("index {index} is out of range for axis {axis} of size {extent}");
                 return self.graph.mistake(message, None, Location::caller());
             }
         }
@@ -130,20 +129,19 @@ impl<'g> Tensor<'g> {
 
     /// Selects one index of an axis and removes the axis: `x.at(0, 3)`. Negative indices count from the end.
     #[track_caller]
-    pub fn at(self, axis: i32, place: i32) -> Tensor<'g> {
+    pub fn at(self, axis: i32, index: i32) -> Tensor<'g> {
         let from_front = self.axis(axis);
         let known = self.dims().get(from_front).and_then(Dim::known);
         if let Some(extent) = known.and_then(|extent| i64::try_from(extent).ok())
-            && !(-extent..extent).contains(&i64::from(place))
+            && !(-extent..extent).contains(&i64::from(index))
         {
-            let message =
-                format!("place {place} is out of range for axis {axis}, whose extent is {extent}");
+            let message = format!("index {index} is out of range for axis {axis} of size {extent}");
             return self.graph.mistake(message, None, Location::caller());
         }
         if self.is_valid() && from_front >= self.rank() {
             return self.graph.nothing();
         }
-        let range = self.narrow(axis, place..=place);
+        let range = self.narrow(axis, index..=index);
         range.squeeze(ops::Squeeze::new().axes([from_front]))
     }
 

@@ -152,7 +152,7 @@ fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
         Some(end) if sound => Ok((end, (base != 0).then_some(base))),
         _ => {
             let message = format!(
-                "the file has {all} bytes; its header speaks of {size} bytes of tables at {offset}, and of \
+                "the file has {all} bytes; its header declares {size} bytes of tables at {offset}, and of \
                  {data} bytes at {base}"
             );
             let error = Error::malformed(message).at(16);

@@ -66,8 +66,8 @@ fn rejects_headers_with_wrong_sizes() {
     {
         let mut changed = whole.clone();
         changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        let error = read(changed).expect_err("the header lies");
-        assert!(error.to_string().contains("its header speaks of"), "{error}");
+        let error = read(changed).expect_err("the header's sizes exceed the file");
+        assert!(error.to_string().contains("its header declares"), "{error}");
     }
     let mut changed = whole.clone();
     changed[12..16].copy_from_slice(&23u32.to_le_bytes());

@@ -88,7 +88,7 @@ impl Header {
         let end = base.checked_add(data_size);
         if program_size > length || end.is_none_or(|end| end > length) {
             let message = format!(
-                "the file has {length} bytes; its header speaks of {program_size} bytes of tables, and of \
+                "the file has {length} bytes; its header declares {program_size} bytes of tables, and of \
                  {data_size} bytes at {base}"
             );
             let error = Error::malformed(message).at(16);

@@ -136,7 +136,7 @@ fn max_pool_indices(call: &mut Call<'_>) -> Results {
     let window = window(call)?;
     let sizes = call.result(usize::from(!call.wants(0)))?.sizes.clone();
     if call.wants(1) && window.sides.len() == 3 {
-        refuse!("the places of the largest elements of volumes have no kernel");
+        refuse!("no kernel returns the indices of the maxima in 3-D pooling");
     }
     let both = pooled(call, &x, &window, &sizes, &max_planes)?;
     Ok(both.into_iter().map(RewriteResult::Tensor).collect())
@@ -189,7 +189,7 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let spatial = spatial(call.name());
     if call.wants(1) {
-        refuse!("the places of the largest elements of windows that adapt have no kernel");
+        refuse!("no kernel returns the indices of the maxima in adaptive pooling");
     }
     let sizes = call.result_sizes()?;
     if x.rank() < spatial || sizes.len() != x.rank() {
