@@ -188,8 +188,9 @@ def test_read_only_states_are_supported(tmp_path: Path) -> None:
         traced.cache.add_(1)
     ours.save(str(tmp_path / "Reader.mlpackage"))
     state, x = ours.make_state(), numpy.array([1.0, 2.0, 3.0], numpy.float32)
-    for value in (0, 4, -1):
-        state.write_state("cache", numpy.full((2, 3), value, numpy.float16))
+    for value in (None, 4, -1):
+        if value is not None:
+            state.write_state("cache", numpy.full((2, 3), value, numpy.float16))
         for _ in range(2):
             found = ours.predict({"x": x}, state=state)["y"]
             numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * value, (2, 1)), rtol=1e-3)

@@ -1,7 +1,6 @@
 """Language models of `coremill-llm`, judged by transformers, tokenizers and gguf."""
 
 import json
-import pathlib
 
 import coremltools
 import gguf
@@ -13,7 +12,7 @@ from coremltools.converters.mil.frontend.milproto import load
 
 import coremill
 from coremill import llm
-from oracle.support.cargo import run_example
+from oracle.support.cargo import ROOT, run_example
 
 # Largest difference of a logit, in units of the largest expected logit or 1.
 TOLERANCE = 3e-6
@@ -312,6 +311,10 @@ TEXTS = [
 ]
 
 
+#: Text to train tokenizers on. Tests depend on the vocabulary, so it is a text that does not change.
+TRAINING_TEXT = (ROOT / "LICENSE-APACHE").read_text()
+
+
 def random_texts(count):
     generator = numpy.random.default_rng(7)
     ranges = [
@@ -334,7 +337,7 @@ def trained(kind):
     """A small tokenizer of a kind, trained on these texts."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    corpus = TEXTS * 3 + list(random_texts(200)) + [pathlib.Path(__file__).read_text()]
+    corpus = TEXTS * 3 + list(random_texts(200)) + [TRAINING_TEXT]
     special = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if kind == "marks":
@@ -415,7 +418,7 @@ def test_gguf_token_ids_match_sentencepiece(tmp_path):
     import sentencepiece
 
     lines = [line for text in TEXTS * 3 + list(random_texts(300)) for line in text.splitlines() if line.strip()]
-    lines += pathlib.Path(__file__).read_text().splitlines()
+    lines += TRAINING_TEXT.splitlines()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_prefix=str(tmp_path / "spm"),

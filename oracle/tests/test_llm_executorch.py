@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from oracle.conftest import Command
 from oracle.support import stock
+from oracle.tests.test_llm import TRAINING_TEXT
 
 CONTEXT = 64
 PROMPTS = ["The quick brown fox jumps over the lazy dog, and", "x = [i for i in range(10)]\n"]
@@ -35,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    corpus = [text for text in Path(__file__).read_text().splitlines() if text.isascii()] + PROMPTS
+    corpus = [text for text in TRAINING_TEXT.splitlines() if text.isascii()] + PROMPTS
     tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=300, special_tokens=SPECIAL))
     tokenizer.save(str(path / "tokenizer.json"))
     names = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "tokenizer_class": "PreTrainedTokenizerFast"}

@@ -231,7 +231,7 @@ def test_converted_models_transcribe(folder, model, tmp_path, coremill, coremill
         assert message in coremill_fails("llm", folder, "-o", tmp_path / "other", *options)
     assert "has an encoder and a decoder" in coremill_fails("llm", folder, "-o", tmp_path / "model.pte")
     assert "is a family of speech models, which take no text" in coremill_fails("generate", folder, "-p", "a")
-    assert "`fr`" not in coremill_fails("transcribe", folder, path, "--language", "it").split("hint")[0]
+    assert "the language `it` is not known" in coremill_fails("transcribe", folder, path, "--language", "it")
 
 
 def test_single_language_models_match_transformers(tmp_path, coremill, coremill_fails):

@@ -2,14 +2,13 @@
 
 import base64
 import json
-import pathlib
 
 import pytest
 import sentencepiece
 import tiktoken
 from tiktoken._educational import bpe_train
 
-from oracle.tests.test_llm import TEXTS, random_texts, tokenize
+from oracle.tests.test_llm import TEXTS, TRAINING_TEXT, random_texts, tokenize
 
 # Normal forms: ligatures, wide and combining characters, spaces of several kinds.
 FORMS = [
@@ -23,7 +22,7 @@ TEXTS = [text for text in TEXTS if "<s>" not in text] + FORMS
 
 def corpus():
     lines = [line for text in TEXTS * 3 + list(random_texts(300)) for line in text.splitlines() if line.strip()]
-    return lines + pathlib.Path(__file__).read_text().splitlines()
+    return lines + TRAINING_TEXT.splitlines()
 
 
 def wrong(path, texts, encode, decode):

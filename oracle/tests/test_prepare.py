@@ -192,7 +192,7 @@ cases(
         "bool_in_place": lambda y: (y > 0).logical_and_(y < 1).__ior__(y > 2)[0].__iand__(torch.tensor(True)),
         "dropout_in_place": lambda y: nn.functional.dropout(y[0], 0.5, training=False, inplace=True).add_(1),
         "dropout_that_views": lambda y: nn.functional.dropout(y, 0.5, training=False).mul_(2),
-        "read_between": lambda y: (y[0].add_(1), y.sum().item() if False else y.sum(), y[0].add_(1))[1],
+        "read_between": lambda y: (y[0].add_(1), y.sum(), y[0].add_(1))[1],
         "copy_of_itself": lambda y: y.copy_(y.flip(1)),
         "atleast": lambda y: torch.atleast_3d(y)[0].add_(1),
         "broadcast_read": lambda y: [torch.broadcast_tensors(y, torch.zeros(2, 1, 6))[0], y[0].add_(1)][0],
@@ -399,8 +399,7 @@ def images(self: nn.Module, x: torch.Tensor) -> tuple:
     z = y + 1
     z[:, 1].add_(1)
     z.permute(0, 2, 3, 1)[..., 0].mul_(2)
-    w = x.contiguous(memory_format=torch.channels_last)
-    return z, w.view(2, 3, 16).contiguous()[0] if False else z.flatten(2).add_(1)
+    return z, z.flatten(2).add_(1)
 
 
 @case(T(3, 1, 6))

@@ -14,8 +14,8 @@ fn examples_run() {
     let examples = examples.as_deref().unwrap_or(Path::new("."));
     for (name, said) in [
         ("open_and_run", "2.718"),
-        ("cnn", ""),
-        ("convert", ":"),
+        ("cnn", " operations"),
+        ("convert", ": Some(["),
         ("quantize", "dB at the outputs"),
         ("compare", "dB"),
         ("llama", "GGUF"),

@@ -91,13 +91,11 @@ fn blocks_keep_the_values_that_they_use() {
         tensor<bool, [1]> p = cast(x = n, dtype = string(\"bool\"));
         tensor<fp32, [2]> a = exp(x = x);
         bool q = squeeze(x = p);
-        tensor<fp32, [2]> y = cond(pred = q) (tensor<fp32, [2]> t = relu(x = a); -> (t)), (-> (x));
+        tensor<fp32, [2]> y = cond(pred = q) () {
+            tensor<fp32, [2]> t = relu(x = a);
+        } -> (t) () { } -> (x);
     } -> (y);";
-    let Ok(program) = text::parse(&format!("program(1.3) {{ {body} }}"), &NoWeights) else {
-        return;
-    };
-    let Ok(model) = model::describe(program) else { return };
-    let steps = Steps::of(&model, None).expect("steps");
+    let steps = steps(body);
     let second = steps.piece(3..4).expect("a piece");
     printed(&second);
     assert_eq!(interface(&second).0, ["x", "a", "q"]);

@@ -9,6 +9,7 @@ mod case;
 #[path = "cases/compare.rs"]
 mod compare;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -41,6 +42,7 @@ fn cases_match_with_rounded_numerics() {
 /// With an observer nothing is fused, and the observer sees the outputs.
 #[test]
 fn cases_match_with_observer() {
+    let count = Cell::new(0);
     run_all(|case| {
         let model = model_of(case.program()?)?;
         let mut session = session(&model, &options(Numerics::Fast))?;
@@ -54,6 +56,7 @@ fn cases_match_with_observer() {
         for (name, value) in &outputs.0 {
             // Folded values are not observed.
             if let Some(observed) = seen.get(name) {
+                count.set(count.get() + 1);
                 let (shown, given) = (format!("{observed:?}"), format!("{value:?}"));
                 if shown != given {
                     return Err(format!("`{name}` was observed as {shown}, given as {given}"));
@@ -64,6 +67,7 @@ fn cases_match_with_observer() {
     });
 }
 
+    assert!(count.get() > 0, "no output was observed");
 #[test]
 fn cases_match_with_constant_inputs() {
     run_all(|case| {

@@ -81,7 +81,9 @@ fn convert(directory: &Path) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = peak.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    println!("\npeak {}", kilobytes.unwrap_or(0.0) / 1024.0);
+    if let Some(kilobytes) = kilobytes {
+        println!("\npeak {}", kilobytes / 1024.0);
+    }
 }
 
 fn fill(path: &Path, layers: u64) -> std::io::Result<()> {

@@ -84,6 +84,8 @@ fn gguf_layers_match_dequantized_weights() {
                     let most = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
                     let error = found.iter().zip(expected).map(|(x, y)| (x - y).abs());
                     let error = error.fold(0.0, f32::max) / most;
+                    // `f32::max` ignores NaN.
+                    assert!(found.iter().all(|x| x.is_finite()), "{scheme} {precision:?}");
                     assert!(error < tolerance, "{scheme} {precision:?}, {rows} rows: {error}");
                 }
             }

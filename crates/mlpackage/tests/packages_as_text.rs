@@ -50,10 +50,11 @@ fn models() -> Vec<(String, Model, PathBuf)> {
     for entry in std::fs::read_dir(compiled).expect("folder") {
         let path = entry.expect("entry").path().join("input.mlmodel");
         let name = path.parent().and_then(Path::file_name).expect("name");
-        if path.exists()
-            && let Ok(model) = package::read(&path)
-        {
-            models.push((name.to_string_lossy().into_owned(), model, path));
+        let name = name.to_string_lossy().into_owned();
+        // Pipelines have other tests.
+        if path.exists() && !name.starts_with("pipeline") {
+            let model = package::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+            models.push((name, model, path));
         }
     }
     assert!(models.len() >= 9);

@@ -35,8 +35,9 @@ fn bytes(text: &str) -> Vec<u8> {
     let digits: Vec<char> = digits.collect();
     let index = |digit: char| digits.iter().position(|known| *known == digit);
     let bits = text
+        .trim_end_matches('=')
         .chars()
-        .filter_map(index)
+        .map(|digit| index(digit).expect("a base64 digit"))
         .flat_map(|index| (0..6).rev().map(move |bit| index >> bit & 1));
     let bits: Vec<usize> = bits.collect();
     bits.chunks_exact(8)

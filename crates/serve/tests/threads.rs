@@ -20,11 +20,23 @@ fn connection_threads() -> Option<usize> {
     Some(names.filter(|name| name.trim() == "connection").count())
 }
 
+/// Waits until the number of connection threads meets the condition.
+fn wait_for_connection_threads(condition: impl Fn(usize) -> bool) {
+    let start = Instant::now();
+    while let Some(count) = connection_threads().filter(|&count| !condition(count)) {
+        assert!(start.elapsed() < Duration::from_secs(10), "{count} connection threads");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn many_clients_are_answered_and_leave_no_threads() {
     let server = Running::start(|options| options.queue = 64);
     let body =
         |stream: bool| json!({ "prompt": "ab", "max_tokens": 10, "stream": stream }).to_string();
+    let idle = server.connect();
+    wait_for_connection_threads(|count| count > 0);
+    drop(idle);
     let expected = server.post(PATH, &body(false)).json()["choices"][0]["text"].clone();
     assert!(expected.as_str().is_some_and(|text| !text.is_empty()));
     for round in 0..3 {
@@ -66,10 +78,6 @@ fn many_clients_are_answered_and_leave_no_threads() {
             }
         });
     }
-    let start = Instant::now();
-    while connection_threads().is_some_and(|count| count > 0) {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", connection_threads());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for_connection_threads(|count| count == 0);
     server.stop();
 }

@@ -104,7 +104,10 @@ fn permutes_axes_and_channel_layouts() {
         }
         let mut last = vec![0; source.len()];
         channels_to_last(&pool, sizes, &source, &mut last);
-        assert_eq!(last[1], source[c]);
+        for (at, &element) in last.iter().enumerate() {
+            let (row, column, channel) = (at / (c * b), at / b % c, at % b);
+            assert_eq!(element, source[(row * b + channel) * c + column]);
+        }
         let mut first = vec![0; source.len()];
         channels_to_first(&pool, [a, c, b], &last, &mut first);
         assert!(first == source);

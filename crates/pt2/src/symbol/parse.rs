@@ -416,15 +416,11 @@ mod tests {
             ("Eq(s0, s1)", "false"),
             ("(s0 <= 7) & (s1 != 4)", "true"),
             ("Ne(s1, 3) | ~(s0 == 6)", "true"),
-            ("Piecewise((1, s0 < 3), (2, True))", "none"),
             ("s2 + 1", "none"),
             ("Unheard(s0)", "none"),
             ("s0**s0**s0", "none"),
             ("9223372036854775807 * s0 * 9223372036854775807 * 9223372036854775807", "none"),
         ] {
-            if text.starts_with("Piecewise") {
-                continue;
-            }
             assert_eq!(value(text), wanted, "{text}");
         }
     }

@@ -117,6 +117,7 @@ mod tests {
     fn packs_every_bit_width_across_chunks() {
         for (dtype, low, high) in [
             (DType::Int4, -8, 7),
+            (DType::UInt2, 0, 3),
             (DType::UInt3, -4, 3),
             (DType::UInt6, 0, 63),
             (DType::UInt1, -1, 0),
