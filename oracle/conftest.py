@@ -109,7 +109,7 @@ def coremill() -> Command:
 
 
 @pytest.fixture(scope="session")
-def coremill_told() -> Command:
+def coremill_stderr() -> Command:
     """The command under test; returns its standard error."""
     return lambda *arguments: run(arguments, 0).stderr
 

@@ -30,7 +30,7 @@ pub(crate) fn model(data: &[u8]) {
     let Ok(layout) = Layout::plan(&model.program) else { return };
     let bytes = package::to_bytes(&model, &layout).expect("what was decoded encodes");
     let again = package::from_bytes(&bytes).expect("what was encoded decodes");
-    let layout = Layout::plan(&again.program).expect("a layout that was made once");
+    let layout = Layout::plan(&again.program).expect("a re-decoded model must have a layout");
     let twice = package::to_bytes(&again, &layout).expect("what was decoded encodes");
     assert!(bytes == twice, "encoding is not stable");
 }

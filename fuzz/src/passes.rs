@@ -142,7 +142,7 @@ fn check_passes(
         let after = after.unwrap_or_else(|cause| panic!("`{name}`: {}", message(&*cause)));
         let Some(after) = after else { continue };
         let Some(engine) = loaded(&after) else {
-            panic!("`{name}` leaves what is no sound program:\n{}", shown(&after));
+            panic!("`{name}` produces an invalid program:\n{}", shown(&after));
         };
         let mut compared: Vec<Vec<&[usize]>> = Vec::new();
         for run in &runs {
@@ -311,7 +311,7 @@ impl Run {
     fn refusal(&self, after: &Function) -> Option<String> {
         let (_, problems) = analyze(&at_shapes(after, &self.shapes()));
         let problem = problems.into_iter().next()?;
-        Some(format!("inference refuses it: {}", problem.refusal))
+        Some(format!("inference rejects it: {}", problem.refusal))
     }
 
     /// The difference of the changed function's results.
@@ -319,11 +319,11 @@ impl Run {
         let session = engine.session(&after.name);
         let mut session: Session = match session {
             Ok(session) => session,
-            Err(error) => return Some(format!("it loads no more: {error}")),
+            Err(error) => return Some(format!("it no longer loads: {error}")),
         };
         let found = match run(&mut session, &named(&self.inputs), &mut Hooks::default()) {
             Ok(found) => found,
-            Err(error) => return Some(format!("it runs no more: {error}")),
+            Err(error) => return Some(format!("it no longer runs: {error}")),
         };
         self.outputs.0.iter().zip(&found.0).find_map(|((name, before), (other, after))| {
             if name != other {

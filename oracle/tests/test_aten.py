@@ -18,7 +18,7 @@ from oracle.support.sampling import every, sampled
 
 #: Target, precision, and the step of the sample of cases.
 FORMS = [("ios18", "fp32", 1), ("ios18", "fp16", 4), ("ios15", "fp32", 4)]
-#: Every change runs one of `SHARE` cases, and at least one of each operator.
+#: Every change runs one in `SHARE` cases, and at least one case of each operator.
 SHARE = 2
 #: Core operators that inference programs do not contain, or that do not compute anything.
 OUTSIDE = {
@@ -82,14 +82,14 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_converted_operators_match_torch(family: str, archives: Path, coremill: object) -> None:
-    """The cases of a family in all forms."""
+    """Runs the cases of a family for each target and precision."""
     cases = chosen(family)
     directory = archives / family
-    wrong = {name: f"not exported: {reason}" for name, reason in make(cases, directory).items()}
+    failures = {name: f"not exported: {reason}" for name, reason in make(cases, directory).items()}
     for target, precision, share in FORMS:
         packages = directory / f"{target}-{precision}"
-        taken = cases if share == 1 else family_cases(family)[:: every(SHARE * share)]
-        for name, reason in faults(taken, directory, packages, target, precision).items():
-            wrong[f"{name} for {target} in {precision}"] = reason
-    report = "\n".join(f"  {name}: {reason}" for name, reason in wrong.items())
-    assert not wrong, f"{len(wrong)} cases are wrong:\n{report}"
+        selected = cases if share == 1 else family_cases(family)[:: every(SHARE * share)]
+        for name, reason in faults(selected, directory, packages, target, precision).items():
+            failures[f"{name} for {target} in {precision}"] = reason
+    report = "\n".join(f"  {name}: {reason}" for name, reason in failures.items())
+    assert not failures, f"{len(failures)} cases fail:\n{report}"

@@ -54,7 +54,7 @@ def weights(package: Path) -> Path:
     return next(package.rglob("weight.bin"))
 
 
-#: The arguments of each command, and the file to change meanwhile.
+#: The arguments of each command, and the input file that is changed while the command runs.
 COMMANDS: dict[str, tuple[list[str], Callable[[Path], Path]]] = {
     "convert": (["convert", "model.pt2", "-o", "out.mlpackage"], lambda at: at / "model.pt2"),
     "lower": (["lower", "model.pt2", "-o", "out.pte"], lambda at: at / "model.pt2"),
@@ -67,39 +67,39 @@ COMMANDS: dict[str, tuple[list[str], Callable[[Path], Path]]] = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_survive_input_files_changing_during_read(name: str, how: str, sources: Path) -> None:
     """The command fails with an error that names the file, or its result is that of the unchanged file."""
-    arguments, spoiled = COMMANDS[name]
-    path = spoiled(sources)
+    arguments, file_to_change = COMMANDS[name]
+    path = file_to_change(sources)
     content = path.read_bytes()
     command = [os.environ["COREMILL"], *arguments]
     started = time.perf_counter()
     done = subprocess.run(command, cwd=sources, check=True, capture_output=True, timeout=SECONDS, text=True)
-    whole = time.perf_counter() - started
-    right = result(done.stdout, sources)
-    draw = random.Random(f"{name} {how}")
+    duration = time.perf_counter() - started
+    expected = result(done.stdout, sources)
+    generator = random.Random(f"{name} {how}")
     failed = 0
     for _ in range(TIMES):
         process = subprocess.Popen(command, cwd=sources, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(draw.uniform(0, whole))
-        ended = process.poll() is not None
+        time.sleep(generator.uniform(0, duration))
+        has_exited = process.poll() is not None
         if how == "shorten":
-            os.truncate(path, draw.randrange(len(content)))
+            os.truncate(path, generator.randrange(len(content)))
         else:
             with open(path, "r+b") as file:
                 file.write(bytes(len(content)))
-        out, told = process.communicate(timeout=SECONDS)
+        out, errors = process.communicate(timeout=SECONDS)
         path.write_bytes(content)
-        assert process.returncode in ((0,) if ended else (0, 1)), f"{process.returncode}: {told}"
+        assert process.returncode in ((0,) if has_exited else (0, 1)), f"{process.returncode}: {errors}"
         if process.returncode == 1:
-            assert "error:" in told and path.name in told, told
+            assert "error:" in errors and path.name in errors, errors
             failed += 1
-        # The existing result is from an earlier run or from this one.
-        assert result(out if process.returncode == 0 else right[0], sources) == right
-    # Many changes are too late, after the command has read everything, but not all.
+        # After a failure, the result of an earlier run remains.
+        assert result(out if process.returncode == 0 else expected[0], sources) == expected
+    # Many changes come after the command has read the whole file, but some must come earlier.
     assert TIMES < 50 or failed > TIMES // 20, f"{failed} of {TIMES} failed"
 
 
-#: A model whose weights are truncated after loading.
-CUT = """
+#: A script that truncates the weight file of a model after loading it.
+TRUNCATE_AFTER_LOADING = """
 import os, sys, numpy, coremill
 path, spoiled = sys.argv[1:]
 ready = coremill.load(path)
@@ -119,9 +119,9 @@ def test_python_predict_raises_when_weight_file_is_truncated(sources: Path) -> N
     """Each run raises an exception that names the file, and the process survives."""
     path = weights(sources / "model.mlpackage")
     content = path.read_bytes()
-    command = [sys.executable, "-c", CUT, "model.mlpackage", str(path)]
+    command = [sys.executable, "-c", TRUNCATE_AFTER_LOADING, "model.mlpackage", str(path)]
     done = subprocess.run(command, cwd=sources, capture_output=True, timeout=SECONDS, text=True, check=False)
     path.write_bytes(content)
-    told = done.stdout.strip().splitlines()
+    lines = done.stdout.strip().splitlines()
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
-    assert len([line for line in told if path.name in line]) == 2, told
+    assert len([line for line in lines if path.name in line]) == 2, lines

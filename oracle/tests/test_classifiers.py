@@ -14,13 +14,13 @@ from oracle.support.sampling import ALL
 pytest.importorskip("timm")
 pytest.importorskip("torchvision")
 
-#: A model of each library and of each way to make a program.
+#: One model of each library, each with another frontend.
 SAMPLE = {"mobilenet_v3_small": ["traced"], "edgenext_xx_small": ["exported"]}
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if ALL or row.name in SAMPLE], ids=lambda row: row.name)
 def test_predicted_labels_match_torch(row, tmp_path: Path) -> None:
-    """In memory, from the package, compiled, and after edits."""
+    """Checks predictions of the model in memory, from the package, compiled, and after edits."""
     found = check(row, list(FRONTENDS) if ALL else SAMPLE[row.name], tmp_path)
     assert not found.errors, "\n".join(found.errors)
     # Several pictures have a clear label, and not all the same one.
@@ -29,6 +29,6 @@ def test_predicted_labels_match_torch(row, tmp_path: Path) -> None:
 
 
 def test_covers_twenty_torchvision_and_timm_models() -> None:
-    """Of both libraries, each once."""
+    """Each model is listed once, and both libraries are covered."""
     assert len({row.name for row in ROWS}) == len(ROWS) == 20
     assert {row.library for row in ROWS} == {"torchvision", "timm"}

@@ -48,10 +48,10 @@ class Network(torch.nn.Module):
 SHAPES = {(96, 32), (16, 8, 3, 3), (16, 8, 2, 2), (40, 64), (64, 8)}
 
 
-def make(target: ct.target, precision: ct.precision, few: bool = False) -> ct.models.MLModel:
+def make(target: ct.target, precision: ct.precision, has_few_values: bool = False) -> ct.models.MLModel:
     torch.manual_seed(0)
     network = Network().eval()
-    if few:
+    if has_few_values:
         for parameter in network.parameters():
             parameter.data = torch.round(parameter.data * 8).clamp(-6, 6) / 8
     example = (torch.randn(1, 8, 4, 4), torch.randint(0, 96, (1, 8)))
@@ -124,42 +124,42 @@ def opened(path: Path) -> ct.models.MLModel:
     return ct.models.MLModel(str(path), skip_model_load=True)
 
 
-def config(of: Any) -> cto.OptimizationConfig:
-    return cto.OptimizationConfig(global_config=of)
+def config(op_config: Any) -> cto.OptimizationConfig:
+    return cto.OptimizationConfig(global_config=op_config)
 
 
 def quantize(**options: Any) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
     joint = options.pop("joint", False)
-    of = config(LINEAR(weight_threshold=499, **options))
-    return lambda model: cto.linear_quantize_weights(model, of, joint_compression=joint)
+    settings = config(LINEAR(weight_threshold=499, **options))
+    return lambda model: cto.linear_quantize_weights(model, settings, joint_compression=joint)
 
 
 def palettize(**options: Any) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
     joint = options.pop("joint", False)
-    of = config(PALETTE(weight_threshold=499, **options))
-    return lambda model: cto.palettize_weights(model, of, joint_compression=joint)
+    settings = config(PALETTE(weight_threshold=499, **options))
+    return lambda model: cto.palettize_weights(model, settings, joint_compression=joint)
 
 
 def prune(**options: Any) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
     kind = THRESHOLD if "threshold" in options else MAGNITUDE
-    of = config(kind(weight_threshold=499, **options))
-    return lambda model: cto.prune_weights(model, of)
+    settings = config(kind(weight_threshold=499, **options))
+    return lambda model: cto.prune_weights(model, settings)
 
 
-def after(*steps: Callable[[ct.models.MLModel], ct.models.MLModel]) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
-    def all_of_them(model: ct.models.MLModel) -> ct.models.MLModel:
+def chain(*steps: Callable[[ct.models.MLModel], ct.models.MLModel]) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
+    def apply_steps(model: ct.models.MLModel) -> ct.models.MLModel:
         for step in steps:
             model = step(model)
         return model
 
-    return all_of_them
+    return apply_steps
 
 
 GROUPED = {"granularity": "per_grouped_channel"}
 BLOCKS = {"granularity": "per_block"}
 
-#: The model, our options, coremltools' equivalent, and whether the numbers must be equal; k-means must be at least as
-#: good.
+#: The model, our options, coremltools' equivalent, and whether the weights must be equal. Otherwise (k-means), the error must
+#: not exceed that of coremltools.
 CASES: list[tuple[str, str, Callable[[ct.models.MLModel], ct.models.MLModel], bool]] = [
     ("ios16", "--linear int8", quantize(), True),
     ("ios16", "--linear uint8 --per tensor --mode linear",
@@ -187,19 +187,19 @@ CASES: list[tuple[str, str, Callable[[ct.models.MLModel], ct.models.MLModel], bo
     ("ios18", "--palettize 4 --vector 2", palettize(nbits=4, cluster_dim=2), False),
     ("ios18", "--palettize 2 --vector 4 --group 8", palettize(nbits=2, cluster_dim=4, group_size=8, **GROUPED), False),
     ("ios18", "--palettize 4 --lut int8",
-     after(palettize(nbits=4), quantize(granularity="per_tensor", joint=True)), False),
+     chain(palettize(nbits=4), quantize(granularity="per_tensor", joint=True)), False),
     ("single16", "--prune 0.6", prune(target_sparsity=0.6), True),
     ("single", "--prune 0.75", prune(target_sparsity=0.75), True),
     ("ios16", "--prune >0.1", prune(threshold=0.1), True),
     ("single", "--prune 0.5 --prune-block 4", prune(target_sparsity=0.5, block_size=4, dim=0), True),
     ("single", "--prune 0.7 --prune-block 2 --prune-dim 1", prune(target_sparsity=0.7, block_size=2, dim=1), True),
     ("single16", "--prune 0.6 --prune-block 3", prune(target_sparsity=0.6, block_size=3, dim=0), True),
-    ("single", "--prune 0.6 --linear int8", after(prune(target_sparsity=0.6), quantize(joint=True)), True),
+    ("single", "--prune 0.6 --linear int8", chain(prune(target_sparsity=0.6), quantize(joint=True)), True),
     ("single", "--prune 0.5 --linear int4 --block 8",
-     after(prune(target_sparsity=0.5), quantize(dtype="int4", block_size=8, joint=True, **BLOCKS)), True),
-    ("ios18", "--prune 0.6 --palettize 4", after(prune(target_sparsity=0.6), palettize(nbits=4, joint=True)), False),
+     chain(prune(target_sparsity=0.5), quantize(dtype="int4", block_size=8, joint=True, **BLOCKS)), True),
+    ("ios18", "--prune 0.6 --palettize 4", chain(prune(target_sparsity=0.6), palettize(nbits=4, joint=True)), False),
     ("ios18", "--prune 0.6 --palettize 4 --lut int8",
-     after(prune(target_sparsity=0.6), palettize(nbits=4, joint=True), quantize(granularity="per_tensor", joint=True)),
+     chain(prune(target_sparsity=0.6), palettize(nbits=4, joint=True), quantize(granularity="per_tensor", joint=True)),
      False),
 ]  # fmt: skip
 
@@ -226,14 +226,14 @@ def test_compressed_weights_match_coremltools(
         if same:
             numpy.testing.assert_array_equal(ours[shape], wanted, err_msg=str(shape))
             continue
-        lost, at_most = (
+        our_error, their_error = (
             float(numpy.square(of[shape].astype(numpy.float64) - plain[shape].astype(numpy.float64)).sum())
             for of in (ours, theirs)
         )
         # Lookup tables are rounded to the weight's type, which may round differently; with vectors, both find a local
         # optimum.
         margin = 1.03 if "--vector" in options else 1.001
-        assert lost <= at_most * margin + 1e-12, f"{shape}: {lost / at_most}"
+        assert our_error <= their_error * margin + 1e-12, f"{shape}: {our_error / their_error} times the error of coremltools"
     for one, expected in (("ours", ours), ("theirs", theirs)):
         coremill("compress", tmp_path / f"{one}.mlpackage", "-o", tmp_path / "plain.mlpackage", "--decompress")
         expanded, kinds = weights(opened(tmp_path / "plain.mlpackage"))
@@ -324,34 +324,34 @@ def test_meets_target_size_and_target_snr(made: Callable[[str], tuple[ct.models.
     (report,) = json.loads(coremill(*common, "--target-snr", 24))["models"]
     found, _ = weights(opened(tmp_path / "out.mlpackage"))
     for weight in report["weights"]:
-        of = plain[tuple(weight["shape"])].astype(numpy.float64)
-        lost = numpy.square(found[tuple(weight["shape"])] - of).sum()
-        assert abs(10 * numpy.log10(numpy.square(of).sum() / lost) - weight["snr"]) < 0.01
+        original = plain[tuple(weight["shape"])].astype(numpy.float64)
+        error = numpy.square(found[tuple(weight["shape"])] - original).sum()
+        assert abs(10 * numpy.log10(numpy.square(original).sum() / error) - weight["snr"]) < 0.01
         assert weight["snr"] >= 24
 
 
 def test_rejects_invalid_compression_options(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill_fails: Command, coremill: Command, tmp_path: Path
 ) -> None:
-    """Invalid options are reported before work begins, and the required release depends on the form."""
+    """Invalid options are reported before work begins, and the specification version depends on the compression."""
     _, path = made("ios16")
 
-    def told(*options: str) -> str:
+    def error_of(*options: str) -> str:
         return coremill_fails("compress", path, "-o", tmp_path / "out.mlpackage", *options)
 
-    assert "no compression is selected" in told()
-    assert "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`" in told("--linear", "int5")
-    assert "need iOS18; the target is iOS16" in told("--linear", "int4", "--target", "ios16")
-    assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")
-    assert "the share to prune must be from 0 to 1, got 1.5" in told("--prune", "1.5")
-    assert "the weights take at least" in told("--target-size", "100B")
-    assert "expected a number of bytes" in told("--target-size", "1Mo")
-    assert "no rules" in told("--rules", "/dev/null")
+    assert "no compression is selected" in error_of()
+    assert "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`" in error_of("--linear", "int5")
+    assert "need iOS18; the target is iOS16" in error_of("--linear", "int4", "--target", "ios16")
+    assert "it cannot become one for iOS15" in error_of("--linear", "int8", "--target", "ios15")
+    assert "the share to prune must be from 0 to 1, got 1.5" in error_of("--prune", "1.5")
+    assert "the weights take at least" in error_of("--target-size", "100B")
+    assert "expected a number of bytes" in error_of("--target-size", "1Mo")
+    assert "no rules" in error_of("--rules", "/dev/null")
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rule]]\nname = "decoder*"\nlinear = "int8"\n[[rule]]\npalettize = 4\n')
     found = coremill("compress", path, "-o", tmp_path / "idle.mlpackage", "--rules", rules)
     assert "warning: rule 1 selects no weight" in found and "rule 2" not in found
-    found = told("--linear", "int4", "--block", 7, "--min-elements", 500)
+    found = error_of("--linear", "int4", "--block", 7, "--min-elements", 500)
     assert "no weight can be compressed" in found
     assert "the size of its blocks does not divide it" in found
     assert not (tmp_path / "out.mlpackage").exists()
@@ -375,7 +375,7 @@ def test_compresses_models_inside_pte_programs(coremill: Command, tmp_path: Path
     assert kinds == {"affine_dequantize"}
 
 
-def holes(path: Path, width: int, layers: int) -> None:
+def write_sparse_package(path: Path, width: int, layers: int) -> None:
     """Writes a package of square layers whose weights are a sparse file, which needs hardly any disk space."""
     small = 72
 
@@ -434,9 +434,9 @@ def holes(path: Path, width: int, layers: int) -> None:
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Compressing 400 MB of weights needs little memory; with COREMILL_ALL_CASES=1, 8 billion weights need less than
     a gigabyte."""
-    width, layers, most = (4096, 478, 700) if ALL else (2048, 48, 200)
+    width, layers, limit = (4096, 478, 700) if ALL else (2048, 48, 200)
     package, small = tmp_path / "large.mlpackage", tmp_path / "small.mlpackage"
-    holes(package, width, layers)
+    write_sparse_package(package, width, layers)
     command = [os.environ["COREMILL"], "compress", package, "-o", small, "--linear", "int4", "--block", "32"]
     # A process inherits the peak memory of its parent, so a small process starts the command.
     program = (
@@ -446,12 +446,12 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         "sys.exit(code)"
     )
     command = [sys.executable, "-S", "-c", program, *map(str, command)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    peak = int(told.splitlines()[-1]) / 1024
-    assert f"{layers} of {layers} weights compressed" in told
-    made = (small / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    peak = int(output.splitlines()[-1]) / 1024
+    assert f"{layers} of {layers} weights compressed" in output
+    size = (small / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size
     parameters = layers * width * width
     # Half a byte per weight, and an fp16 scale per 32 weights.
-    assert parameters * (1 / 2 + 2 / 32) <= made < parameters * 0.57
-    print(f"{parameters / 1e9:.2f} billion parameters went through {peak:.0f} MB of memory")
-    assert peak < most
+    assert parameters * (1 / 2 + 2 / 32) <= size < parameters * 0.57
+    print(f"{parameters / 1e9:.2f} billion parameters compressed in {peak:.0f} MB of memory")
+    assert peak < limit

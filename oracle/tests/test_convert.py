@@ -24,7 +24,7 @@ def test_zoo_names_are_unique_valid_file_names() -> None:
     """Names are valid file names and unique."""
     counts = collections.Counter(row.name for row in ROWS)
     assert [name for name, count in counts.items() if count > 1] == []
-    # A dot separates the dialect.
+    # In file names, a dot separates the name from the dialect.
     assert all(name == name.lower() and not set(name) & {"/", "."} for name in counts)
 
 
@@ -49,7 +49,7 @@ def exports() -> Path:
 @pytest.mark.parametrize("name", [row.name for row in everyday()])
 def test_converted_programs_match_torch(name: str, target: str, precision: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
     """The program converts, coremltools type-checks the package, the results agree with torch, and no operation is
-    needless."""
+    redundant."""
     package = tmp_path / f"{name}.mlpackage"
     archive = exports / f"{name}.pt2"
     # States need iOS18; for older releases, buffers are inputs and outputs.

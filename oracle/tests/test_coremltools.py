@@ -1,4 +1,4 @@
-"""`coremill.coremltools` beside coremltools itself and torch: specifications, predictions, labels of pictures."""
+"""Compares `coremill.coremltools` with coremltools and torch: specifications, predictions, and labels of images."""
 
 import itertools
 import subprocess
@@ -33,14 +33,14 @@ class Network(torch.nn.Module):
 
 
 class Filter(torch.nn.Module):
-    """A picture of a picture."""
+    """Inverts an image."""
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return 255 - image
 
 
 class Cache(torch.nn.Module):
-    """Adds up what it is given."""
+    """Accumulates its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def description(model: object) -> str:
 
 
 class Pyramid(torch.nn.Module):
-    """Features at two scales, which fit for even sizes."""
+    """Concatenates features of two scales, which requires even image sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,9 +164,9 @@ CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict
 
 @pytest.mark.parametrize("case", CASES)
 def test_model_descriptions_match_coremltools(case: str) -> None:
-    """Features, types, shapes, labels and version of traced modules."""
+    """Features, types, shapes, labels and versions are equal for traced modules."""
     module, shape, options = CASES[case]
-    # Both conversions change the graph of a traced module.
+    # Each conversion gets its own traced module, because both modify the graph.
     ours = ct.convert(traced(module, *shape), skip_model_load=True, convert_to="mlprogram", **options(ct))
     theirs = coremltools.convert(traced(module, *shape), skip_model_load=True, convert_to="mlprogram", **options(coremltools))
     assert description(ours) == description(theirs)
@@ -174,7 +174,7 @@ def test_model_descriptions_match_coremltools(case: str) -> None:
 
 @pytest.mark.parametrize("source", ["traced", "exported", "module"])
 def test_image_classifier_labels_match_torch(source: str, tmp_path: Path) -> None:
-    """From memory, from the package and from the compiled model."""
+    """Checks the model in memory, the package and the compiled model."""
     module = Network().eval()
     example = torch.rand(1, 3, 32, 24)
     model = {
@@ -203,12 +203,12 @@ def test_image_classifier_labels_match_torch(source: str, tmp_path: Path) -> Non
         for one in models:
             found = one.predict({"image": shown})
             assert found["classLabel"] == LABELS[int(scores.argmax())]
-            given = torch.tensor([found["classLabel_probs"][label] for label in LABELS])
-            torch.testing.assert_close(given.float(), scores, rtol=2e-2, atol=2e-2)
+            probabilities = torch.tensor([found["classLabel_probs"][label] for label in LABELS])
+            torch.testing.assert_close(probabilities.float(), scores, rtol=2e-2, atol=2e-2)
 
 
 def test_image_scale_and_bias_accept_arrays() -> None:
-    """Guides of coremltools compute them with numpy."""
+    """coremltools' guides compute scale and bias with numpy."""
     mean, deviation = numpy.array((0.485, 0.456, 0.406)), numpy.array((0.229, 0.224, 0.225))
     program = torch.export.export(Network().eval(), (torch.rand(1, 3, 32, 24),))
     found = []
@@ -222,7 +222,6 @@ def test_image_scale_and_bias_accept_arrays() -> None:
 
 
 def test_predicts_rgb_gray_and_fp16_gray_image_outputs() -> None:
-    """Color, gray, and gray in fp16."""
     for layout, mode, channels in [("RGB", "RGB", 3), ("GRAYSCALE", "L", 1)]:
         model = ct.convert(
             traced(Filter(), 1, channels, 8, 12),
@@ -245,7 +244,7 @@ def test_predicts_rgb_gray_and_fp16_gray_image_outputs() -> None:
 
 
 def test_bgr_images_swap_channels() -> None:
-    """The program takes blue first."""
+    """The first channel of the model's input is blue."""
     model = ct.convert(
         traced(torch.nn.Identity(), 1, 3, 8, 12),
         inputs=[ct.ImageType(name="image", shape=(1, 3, 8, 12), color_layout=ct.colorlayout.BGR)],
@@ -257,7 +256,7 @@ def test_bgr_images_swap_channels() -> None:
 
 
 def test_predict_casts_values_to_input_dtype() -> None:
-    """Core ML takes floats for integers, lists, and batches."""
+    """`predict` casts floats to int32 inputs, and accepts lists and batches, as Core ML does."""
     class Pick(torch.nn.Module):
         def forward(self, table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
             return table[index.long()]
@@ -279,7 +278,7 @@ def test_predict_casts_values_to_input_dtype() -> None:
 
 
 def test_make_state_returns_independent_states() -> None:
-    """Each state is a sequence of its own."""
+    """Each state object accumulates independently, and can be read and written."""
     program = torch.export.export(Cache(), (torch.ones(1, 4),))
     model = ct.convert(program, minimum_deployment_target=ct.target.iOS18, outputs=[ct.TensorType(name="y")])
     first, second = model.make_state(), model.make_state()
@@ -293,7 +292,7 @@ def test_make_state_returns_independent_states() -> None:
 
 
 def test_op_selector_keeps_linear_ops_in_fp32() -> None:
-    """As coremltools' `op_selector` sees them."""
+    """The selector receives operations with coremltools' `op_type`."""
     module = traced(Network(), 1, 3, 32, 24)
     seen = []
 
@@ -312,7 +311,6 @@ def test_op_selector_keeps_linear_ops_in_fp32() -> None:
 
 
 def test_protobuf_descriptors_match_coremltools() -> None:
-    """The descriptors are coremltools' own."""
     ours = ct.proto.Model_pb2.Model.DESCRIPTOR.file
     theirs = coremltools.proto.Model_pb2.Model.DESCRIPTOR.file
     assert ours.serialized_pb == theirs.serialized_pb
@@ -321,7 +319,7 @@ def test_protobuf_descriptors_match_coremltools() -> None:
 
 
 def test_edited_specs_save_load_and_predict(tmp_path: Path) -> None:
-    """Renamed, saved and loaded again; metadata and descriptions."""
+    """A model with a renamed input is saved, loaded and run; metadata and descriptions are kept."""
     model = ct.convert(
         traced(Network(), 1, 3, 32, 24), inputs=[ct.TensorType(name="x", shape=(1, 3, 32, 24))], outputs=[ct.TensorType(name="y")]
     )
@@ -351,7 +349,7 @@ def test_edited_specs_save_load_and_predict(tmp_path: Path) -> None:
 
 
 def test_multifunction_models_share_equal_weights(tmp_path: Path) -> None:
-    """Weights of equal content are stored once."""
+    """Equal weights of several functions are stored once."""
     module = Network().eval()
     paths = []
     for name in ("one", "two"):
@@ -374,7 +372,7 @@ def test_multifunction_models_share_equal_weights(tmp_path: Path) -> None:
 
 
 def test_materializes_dynamic_shapes_as_functions(tmp_path: Path) -> None:
-    """As `materialize_dynamic_shape_mlmodel` makes them."""
+    """`materialize_dynamic_shape_mlmodel` writes one function for each fixed shape."""
     module = Network().eval()
     model = ct.convert(
         traced(module, 1, 3, 32, 24),
@@ -399,7 +397,7 @@ COMPRESSIONS = {
 
 @pytest.mark.parametrize("kind", COMPRESSIONS)
 def test_weight_compression_matches_coremltools(kind: str) -> None:
-    """The configurations, the forms of the weights, and plain weights again."""
+    """Equal configurations compress weights to the same operations, and decompression removes these."""
     class Dense(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -446,13 +444,11 @@ MISSING = {
 
 @pytest.mark.parametrize("name", MISSING)
 def test_missing_attribute_errors_suggest_alternatives(name: str) -> None:
-    """In the message of the error."""
     with pytest.raises(AttributeError, match=MISSING[name]):
         eval(name, {"ct": ct})
 
 
 def test_invalid_convert_arguments_raise_coremltools_errors() -> None:
-    """With the same kinds of errors."""
     module = traced(Network(), 1, 3, 32, 24)
     x = ct.TensorType(name="x", shape=(1, 3, 32, 24))
     for error, options in [
@@ -485,7 +481,7 @@ print("ok", len(sys.argv))
 """
 
 
-#: Imports at the top of scripts, most of which use the names for few models.
+#: Imports at the top of real scripts, which need most of the imported names for few models only.
 IMPORTS = """
 import sys
 import warnings
@@ -564,7 +560,7 @@ print("ok", len(sys.argv))
 
 @pytest.mark.parametrize("text", [SCRIPT, IMPORTS], ids=["parts", "imports"])
 def test_scripts_import_coremill_as_coremltools(text: str, tmp_path: Path) -> None:
-    """With `python -m coremill.coremltools`."""
+    """Runs the scripts with `python -m coremill.coremltools`."""
     script = tmp_path / "script.py"
     script.write_text(text)
     done = subprocess.run([sys.executable, "-m", "coremill.coremltools", script, "a"], capture_output=True, text=True, check=False)
@@ -604,7 +600,7 @@ def test_script_palettizes_with_coremltools_optimize_torch(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("mode", ["LINEAR", "LINEAR_SYMMETRIC"])
 def test_compute_qparams_matches_coremltools(mode: str) -> None:
-    """`optimize.torch` calls them."""
+    """`optimize.torch` calls `compute_qparams` and `dequantize_by_scale_and_zp`."""
     random = numpy.random.default_rng(7)
     for bits, signed, blocks in itertools.product((4, 6, 8), (True, False), ([0, 0, 0], [1, 0, 0], [1, 2, 0])):
         if (bits, signed) == (6, True):
@@ -622,7 +618,7 @@ def test_compute_qparams_matches_coremltools(mode: str) -> None:
 
 @pytest.mark.alone
 def test_import_is_fast_and_loads_no_heavy_modules() -> None:
-    """Neither torch nor numpy, in less than 50 ms of the processor."""
+    """The import takes less than 50 ms of CPU time, and loads neither torch nor numpy."""
     code = """
 import sys, time
 start = time.process_time()
@@ -654,7 +650,7 @@ class Layers(torch.nn.Module):
 
 @pytest.mark.parametrize("is_pipeline", [False, True])
 def test_bisected_models_match_whole_model(tmp_path: Path, is_pipeline: bool) -> None:
-    """As packages and as a pipeline."""
+    """The model is split into two packages, or into a pipeline."""
     x = torch.rand(2, 24)
     whole = tmp_path / "Whole.mlpackage"
     ct.convert(torch.export.export(Layers(), (x,)), compute_precision=ct.precision.FLOAT32).save(str(whole))
@@ -676,7 +672,7 @@ def test_bisected_models_match_whole_model(tmp_path: Path, is_pipeline: bool) ->
 
 
 class Quantized(torch.nn.Module):
-    """Tensors that are quantized and dequantized."""
+    """Quantizes and dequantizes tensors, per tensor and per channel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -692,7 +688,7 @@ class Quantized(torch.nn.Module):
 
 
 def test_traced_quantized_tensors_match_torch() -> None:
-    """Their integers are those of torch."""
+    """The tolerance is much smaller than a quantization step, so all quantized integers equal torch's."""
     x = torch.rand(3, 5) * 20
     module = Quantized().eval()
     model = ct.convert(
@@ -706,7 +702,7 @@ def test_traced_quantized_tensors_match_torch() -> None:
 
 
 def test_rejects_qint32_quantization() -> None:
-    """The error names the types that it does."""
+    """The error names the supported types."""
 
     class Wide(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -718,7 +714,7 @@ def test_rejects_qint32_quantization() -> None:
 
 
 class Trained(torch.nn.Module):
-    """A pruned and palettized convolution, and a pruned layer."""
+    """A pruned and palettized convolution and a pruned linear layer, with coremltools' compression metadata."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -757,7 +753,7 @@ def test_training_metadata_compresses_weights_losslessly(is_traced: bool) -> Non
 
 
 def test_rejects_incomplete_compression_metadata() -> None:
-    """The error names what is missing."""
+    """The error names the parameter and the missing entry."""
     module = Trained().eval()
     module.head[0].register_buffer("_COREML_/bias/quantization_n_bits", torch.tensor(4))
     program = torch.export.export(module, (torch.rand(1, 8, 8, 8),))

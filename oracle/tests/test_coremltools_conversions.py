@@ -1,4 +1,4 @@
-"""Names, states, bounds, dates and origins of conversions with `coremill.coremltools`, beside coremltools and torch."""
+"""Compares conversions by `coremill.coremltools` with coremltools and torch: names, states, shape ranges, dates, op scopes."""
 
 import datetime
 from enum import Enum
@@ -25,7 +25,7 @@ class Counter(torch.nn.Module):
 
 
 class Branches(torch.nn.Module):
-    """Several outputs, of nested modules."""
+    """Returns several outputs of nested modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def test_default_output_names_match_coremltools(module: torch.nn.Module) -> None
 
 
 def test_traced_buffers_become_states_only_if_listed() -> None:
-    """As in coremltools, each prediction starts with the buffers' values otherwise."""
+    """Otherwise, each prediction starts with the buffers' initial values, as in coremltools."""
     traced = torch.jit.trace(Counter(), torch.zeros(3))
     x = numpy.array([1.0, 1.0, 1.0], numpy.float32)
     inputs = [ct.TensorType(name="x", shape=(3,))]
@@ -86,7 +86,7 @@ class Writer(torch.nn.Module):
 
 
 def test_mutated_inputs_are_outputs_only_if_returned() -> None:
-    """Core ML keeps inputs apart from outputs. An input that a module writes to was an additional output."""
+    """Regression: an input that the module mutates became an output in addition to the returned outputs."""
     traced = torch.jit.trace(Writer(), (torch.rand(2, 4), torch.rand(2, 3)))
     shapes = ((2, 4), (2, 3))
     models = []
@@ -104,7 +104,7 @@ def test_mutated_inputs_are_outputs_only_if_returned() -> None:
 
 
 def test_non_buffer_batch_norm_statistics_are_constants() -> None:
-    """Each prediction starts with the same ones. They were states."""
+    """Each prediction starts with the same statistics. Regression: they became states."""
     mean, variance = torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5])
 
     class Normalization(torch.nn.Module):
@@ -125,7 +125,7 @@ def test_non_buffer_batch_norm_statistics_are_constants() -> None:
 
 
 class Window(torch.nn.Module):
-    """Writes one value to a part of its input, whose bounds are inputs."""
+    """Writes a value to a slice of its input; the bounds of the slice are inputs."""
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
         x[:, begin:end] = torch.tensor([2.0]).view(1, 1)
@@ -134,7 +134,7 @@ class Window(torch.nn.Module):
 
 
 def test_traced_slice_writes_keep_dynamic_dimensions() -> None:
-    """Tracing notes the sizes of the written part."""
+    """Tracing records the sizes of the written slice as constants, which must not fix dynamic dimensions."""
     torch.manual_seed(0)
     bounds = [torch.tensor([bound], dtype=torch.int32) for bound in (1, 3)]
     traced = torch.jit.trace(Window(), (torch.rand(2, 5), *bounds))
@@ -154,7 +154,7 @@ def test_traced_slice_writes_keep_dynamic_dimensions() -> None:
 
 
 class Reader(torch.nn.Module):
-    """Reads a state that the app writes to, and one that nobody lists."""
+    """Reads a buffer that is listed as a state, which the app writes to, and a buffer that is not listed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Reader(torch.nn.Module):
 
 
 def test_read_only_states_are_supported(tmp_path: Path) -> None:
-    """The app writes to them. They are zero at first, even if the buffer changes before the model is saved."""
+    """Only the app writes to these states. They are initially zero, even if the buffer changes before the model is saved."""
     traced = torch.jit.trace(Reader(), torch.ones(3))
 
     def converted(package: object) -> object:
@@ -193,11 +193,11 @@ def test_read_only_states_are_supported(tmp_path: Path) -> None:
             state.write_state("cache", numpy.full((2, 3), value, numpy.float16))
         for _ in range(2):
             found = ours.predict({"x": x}, state=state)["y"]
-            numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * value, (2, 1)), rtol=1e-3)
+            numpy.testing.assert_allclose(found, numpy.tile(x + 0.5 + 2 * (value or 0), (2, 1)), rtol=1e-3)
 
 
 class Resized(torch.nn.Module):
-    """A constant and an image, at sizes that tracing computes with tensors."""
+    """Resizes a constant and an image to sizes that the traced graph computes with tensors."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         options = {"scale_factor": (3.6, 0.7), "mode": "bilinear", "align_corners": True, "recompute_scale_factor": True}
@@ -206,7 +206,7 @@ class Resized(torch.nn.Module):
 
 @pytest.mark.parametrize("is_open", [False, True])
 def test_traced_interpolate_avoids_fp32_size_rounding(is_open: bool) -> None:
-    """Also where 3.6 in fp32, which is less, would round the product down to another size."""
+    """Sizes equal torch's. The fp32 value of 3.6 is less than 3.6, so a product in fp32 could floor to a smaller size."""
     torch.manual_seed(0)
     traced = torch.jit.trace(Resized(), torch.rand(1, 3, 9, 22))
     sizes = (ct.RangeDim(4, 30, default=9), ct.RangeDim(4, 30, default=22)) if is_open else (9, 22)
@@ -224,7 +224,7 @@ def test_traced_interpolate_avoids_fp32_size_rounding(is_open: bool) -> None:
 
 
 class Masked(torch.nn.Module):
-    """Elements that constant masks select, and a write to some of them."""
+    """Selects elements with constant masks, and writes to masked elements."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows = torch.tensor([[True, False, True], [False, True, False]])
@@ -234,7 +234,7 @@ class Masked(torch.nn.Module):
 
 
 def test_traced_constant_boolean_masks_match_torch() -> None:
-    """torch takes the number of selected elements for unknown."""
+    """torch treats the number of elements that a mask selects as data-dependent, even if the mask is constant."""
     torch.manual_seed(0)
     x = torch.rand(2, 3, 4)
     model = ct.convert(
@@ -273,7 +273,7 @@ class Recurrent(torch.nn.Module):
     ],
 )
 def test_recurrent_layers_take_sequences_of_any_length(kind: type, options: dict, is_traced: bool) -> None:
-    """Traced and as modules. torch itself fixes the length."""
+    """Traced and plain modules convert, although `torch.export` rejects a dynamic length for these layers."""
     torch.manual_seed(0)
     module = Recurrent(kind, **options).eval()
     model = ct.convert(
@@ -293,14 +293,14 @@ def test_recurrent_layers_take_sequences_of_any_length(kind: type, options: dict
 
 
 class Fixed(torch.nn.Module):
-    """Takes the size of its input as a number."""
+    """Converts the size of its input to a Python number."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(-1) * torch.arange(float(int(x.shape[0]) * 3))
 
 
 def test_warns_when_torch_specializes_dynamic_dimension() -> None:
-    """With a warning if the model has the default size, and an error if it has another."""
+    """The fixed size is the default size. Another size is an error: `test_error_names_dynamic_dimension_fixed_by_layer`."""
     traced = torch.jit.trace(Fixed(), torch.rand(4, 3))
     with pytest.warns(UserWarning, match="torch fixes dimension 0 of `x` at 4"):
         model = ct.convert(traced, inputs=[ct.TensorType(name="x", shape=(ct.RangeDim(2, 9, default=4), 3))])
@@ -347,7 +347,6 @@ class Halves(torch.nn.Module):
     ],
 )
 def test_invalid_names_are_sanitized_as_in_coremltools(inputs: tuple, outputs: tuple, is_exported: bool) -> None:
-    """They become coremltools' names."""
     example = torch.rand(3), torch.rand(4)
 
     def converted(package: object) -> object:
@@ -364,7 +363,7 @@ def test_invalid_names_are_sanitized_as_in_coremltools(inputs: tuple, outputs: t
         ours = converted(ct)
     description = ours.get_spec().description
     names = [[feature.name for feature in part] for part in (description.input, description.output)]
-    # coremltools itself cannot give two inputs one name.
+    # coremltools cannot convert inputs whose sanitized names are equal.
     if not is_exported and "a_b" not in inputs:
         theirs = converted(coremltools).get_spec().description
         assert names == [[feature.name for feature in part] for part in (theirs.input, theirs.output)]
@@ -374,7 +373,7 @@ def test_invalid_names_are_sanitized_as_in_coremltools(inputs: tuple, outputs: t
 
 
 def test_writes_through_views_update_buffer() -> None:
-    """A view of a buffer is written to, and the buffer is read afterwards."""
+    """The module writes to a view of a buffer, and reads the buffer afterwards."""
 
     class Table(torch.nn.Module):
         def __init__(self) -> None:
@@ -397,7 +396,7 @@ def test_writes_through_views_update_buffer() -> None:
 
 
 def test_shape_ranges_come_from_program_or_inputs() -> None:
-    """Unbounded sizes are written as coremltools writes them."""
+    """Unbounded dimensions get the same upper bound as in coremltools: 2**31 - 1."""
     module = torch.nn.Linear(3, 5).eval()
     limits = {}
     cases = {
@@ -427,7 +426,7 @@ def test_shape_ranges_come_from_program_or_inputs() -> None:
 
 
 def test_exported_programs_accept_scalar_and_fp16_inputs() -> None:
-    """The name tells that the scalar is an array of one element."""
+    """A scalar input becomes an array of one element, and its name gets a suffix, as in coremltools."""
 
     class Next(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -445,7 +444,7 @@ def test_exported_programs_accept_scalar_and_fp16_inputs() -> None:
 
 
 def test_conversion_date_honors_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`SOURCE_DATE_EPOCH` makes packages equal on all days."""
+    """With `SOURCE_DATE_EPOCH`, packages do not depend on the current date."""
     key = "com.github.apple.coremltools.conversion_date"
     program = torch.export.export(torch.nn.ReLU(), (torch.rand(2),))
     assert ct.convert(program).user_defined_metadata[key] in {
@@ -456,7 +455,7 @@ def test_conversion_date_honors_source_date_epoch(monkeypatch: pytest.MonkeyPatc
 
 
 def test_op_scopes_hold_module_names_and_source_lines() -> None:
-    """By `op.scopes`, in the program of a model and in `op_selector`."""
+    """Checks `op.scopes` in the program of a model and in `op_selector`."""
     program = torch.export.export(Branches().eval(), (torch.rand(2, 3),))
     function = ct.convert(program)._mil_program.functions["main"]
     (linear, *_) = function.find_ops(op_type="linear")
@@ -478,7 +477,7 @@ def test_op_scopes_hold_module_names_and_source_lines() -> None:
 
 
 def test_validates_pass_pipeline_options() -> None:
-    """As coremltools checks them."""
+    """Invalid options cause the same errors as in coremltools."""
     program = torch.export.export(torch.nn.ReLU(), (torch.rand(2),))
     pipeline = ct.PassPipeline()
     pipeline.set_options("common::fuse_conv_batchnorm", {"skip_ops_by_type": "conv"})
@@ -496,12 +495,12 @@ def test_validates_pass_pipeline_options() -> None:
 
 @pytest.mark.parametrize("name", ["DEFAULT", "DEFAULT_PRUNING", "DEFAULT_PALETTIZATION"])
 def test_pass_pipelines_compress_weights_like_coremltools(name: str) -> None:
-    """Zeros and repeated values are stored as by coremltools, and the results are exact."""
+    """Sparse weights and weights with few distinct values are compressed as by coremltools, and the results are exact."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).eval()
     with torch.no_grad():
         module[0].weight.copy_(torch.where(torch.rand(64, 64) < 0.8, 0.0, module[0].weight))
-        # 11 values: coremltools rejects its own tables of 8 elements.
+        # 11 distinct values, because coremltools rejects its own lookup tables of 8 elements.
         module[1].weight.copy_((module[1].weight * 40).round() / 8)
     x = torch.rand(1, 64)
     traced = torch.jit.trace(module, x)
@@ -528,7 +527,7 @@ def test_pass_pipelines_compress_weights_like_coremltools(name: str) -> None:
 
 @pytest.mark.parametrize(("least", "pruned"), [(0.0, True), (0.1, True), (0.4, False)])
 def test_threshold_pruning_honors_minimum_sparsity(least: float, pruned: bool) -> None:
-    """A weight of which a smaller share is below the threshold stays dense, as in coremltools."""
+    """A weight stays dense if its share of elements below the threshold is less than the minimum, as in coremltools."""
     torch.manual_seed(0)
     module = torch.nn.Linear(64, 64, bias=False).eval()
     with torch.no_grad():
@@ -543,7 +542,7 @@ def test_threshold_pruning_honors_minimum_sparsity(least: float, pruned: bool) -
 
 
 def test_pipeline_passes_match_coremltools_and_are_editable() -> None:
-    """As coremltools lists them; passes of compression can be added, and run in their order."""
+    """Pipelines list the same passes as in coremltools. Compression passes can be added, and run in the listed order."""
     for name in ("DEFAULT", "DEFAULT_PRUNING", "DEFAULT_PALETTIZATION", "CLEANUP", "EMPTY"):
         assert getattr(ct.PassPipeline, name).passes == getattr(coremltools.PassPipeline, name).passes
     torch.manual_seed(0)
@@ -574,7 +573,7 @@ class Scaled(torch.nn.Module):
 
 
 def test_traced_float_interpolate_sizes_match_torch() -> None:
-    """They are computed before torch's converter would take them for data of the model."""
+    """Size arithmetic in floats is folded before torch's converter, which would treat it as model data."""
     torch.manual_seed(0)
     image = torch.rand(1, 3, 8, 22)
     inputs = [ct.TensorType(name="image", shape=image.shape)]
@@ -584,7 +583,7 @@ def test_traced_float_interpolate_sizes_match_torch() -> None:
 
 
 def test_error_names_dynamic_dimension_fixed_by_layer() -> None:
-    """The example has the traced size, so that the error names the dimension."""
+    """The example input has the traced size, not the default size of 1, so that the error names the dimension."""
     traced = torch.jit.trace(torch.nn.Linear(10, 4).eval(), torch.rand(6, 10))
     shape = (ct.RangeDim(1, 6), ct.RangeDim(1, 10))
     with pytest.raises(ValueError, match="torch fixes dimension 1 of `x` at 10"):
@@ -606,7 +605,7 @@ class Unnamed(torch.nn.Module):
 
 
 def test_returned_inputs_get_distinct_output_names() -> None:
-    """Traced modules that return an input, and with arguments without names."""
+    """Covers programs that return an input, and traced modules whose arguments have no names."""
     x = torch.rand(2, 3)
     for program in (torch.jit.trace(Returned(), x), torch.export.export(Returned(), (x,))):
         model = ct.convert(program, inputs=[ct.TensorType(name="x", shape=(2, 3))], compute_precision=ct.precision.FLOAT32)
@@ -624,7 +623,7 @@ def test_returned_inputs_get_distinct_output_names() -> None:
 
 
 def test_traced_linear_quantizer_modules_match_torch() -> None:
-    """Scales and zero points that modules of `coremltools.optimize.torch` hold, and their weights in integers."""
+    """Covers scales and zero points that modules of `coremltools.optimize.torch` store, and their integer weights."""
     from coremltools.optimize.torch.quantization import LinearQuantizer
 
     torch.manual_seed(0)
@@ -647,7 +646,7 @@ def test_traced_linear_quantizer_modules_match_torch() -> None:
 
 
 def test_grayscale_use_uint8_round_trips_and_needs_ios17() -> None:
-    """Floats and bytes give equal results; the option needs iOS 17, as in coremltools."""
+    """The image is unchanged, and the option needs iOS 17, as in coremltools."""
     from PIL import Image
 
     picture = numpy.random.default_rng(0).integers(0, 255, (6, 4), dtype=numpy.uint8)
@@ -661,7 +660,7 @@ def test_grayscale_use_uint8_round_trips_and_needs_ios17() -> None:
 
 
 def test_rejects_dynamic_quantization() -> None:
-    """With coremltools' error."""
+    """The error is the same as in coremltools."""
     torch.backends.quantized.engine = "qnnpack"
     module = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(3, 2)), {torch.nn.Linear})
     traced = torch.jit.trace(module.eval(), torch.rand(4, 3))
@@ -688,7 +687,7 @@ class QuantizedBranches(torch.nn.Module):
 @pytest.mark.parametrize("qconfig", ["qnnpack", "x86"])
 @pytest.mark.parametrize("target", [ct.target.iOS15, ct.target.iOS16, ct.target.iOS17, None])
 def test_quantized_layers_stay_quantized_if_target_allows(target: ct.target | None, qconfig: str) -> None:
-    """Weights from iOS 16 on, activations from iOS 17 on. torch's converter returned the second branch twice."""
+    """Weights stay quantized from iOS 16 on, activations from iOS 17 on. Regression: the second branch was returned twice."""
     torch.manual_seed(0)
     torch.backends.quantized.engine = "qnnpack"
     x = torch.randn(2, 3, 8, 8)
@@ -707,7 +706,7 @@ def test_quantized_layers_stay_quantized_if_target_allows(target: ct.target | No
     expected = quantized(x)
     step = max(float(layer.scale) for layer in (quantized.one, quantized.two))
     for name, value in zip(("one", "two"), expected, strict=True):
-        # Rounding to integers may fall on either side.
+        # A value between two integers may be rounded to either.
         numpy.testing.assert_allclose(found[name], value, atol=1.5 * step)
         assert numpy.mean(numpy.abs(found[name] - value.numpy()) > step / 4) < 0.05
     types = [op.op_type for op in model._mil_program.functions["main"].operations]
@@ -740,7 +739,7 @@ def test_quantized_constants_become_compressed_weights() -> None:
 
 
 class Packed(torch.nn.Module):
-    """A product with 4-bit weights that torch packed for this processor."""
+    """A matrix product with 4-bit weights in torch's packed format for CPUs."""
 
     def __init__(self, group: int) -> None:
         super().__init__()
@@ -757,7 +756,7 @@ class Packed(torch.nn.Module):
 @pytest.mark.parametrize("frontend", ["traced", "exported"])
 @pytest.mark.parametrize("group", [32, 64])
 def test_int4_packed_weights_stay_quantized(frontend: str, group: int) -> None:
-    """torch's product with them is the reference; the program that is converted does not change."""
+    """The reference is torch's product with the packed weights. The conversion does not modify the exported program."""
     module, x = Packed(group).eval(), torch.rand(3, 64)
     program = torch.jit.trace(module, x) if frontend == "traced" else torch.export.export(module, (x,))
     before = None if frontend == "traced" else str(program.graph)
@@ -794,7 +793,7 @@ def interface(model) -> tuple:
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_index_inputs_may_be_declared_float(dtype: torch.dtype) -> None:
-    """As in coremltools, which casts them; `ml-stable-diffusion` declares the tokens of its text encoder so."""
+    """The inputs are cast, as in coremltools. `ml-stable-diffusion` declares the tokens of its text encoder as floats."""
     module = Lookup().eval()
     ids, x = torch.tensor([[3, 9, 0, 7]], dtype=dtype), torch.rand(1, 4, 4)
     for declared, target in ((numpy.float32, None), (None, None), (numpy.float16, "iOS16"), (None, "iOS18"), (numpy.int32, None)):
@@ -819,7 +818,7 @@ def test_index_inputs_may_be_declared_float(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("precision", [None, "FLOAT32"])
 @pytest.mark.parametrize(("target", "later"), [(None, None), (None, "iOS18"), ("iOS16", None), ("iOS16", "iOS17"), ("iOS18", "iOS18")])
 def test_milinternal_programs_convert_like_coremltools(precision: str | None, target: str | None, later: str | None) -> None:
-    """`convert_to="milinternal"` gives a program, of which another call makes a model as coremltools does."""
+    """`convert_to="milinternal"` returns a program, which a second call converts to a model with the same operations."""
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
     x = torch.rand(2, 4)
 
@@ -851,7 +850,7 @@ def test_milinternal_programs_convert_like_coremltools(precision: str | None, ta
         assert "relu(x = " in str(program)
         assert program.functions["main"].outputs[0].name == "y"
         version, features = interface(model)
-        # coremltools forgets the release of the program.
+        # coremltools does not keep the deployment target of the program, so its version is not compared.
         assert features == interface(their_model)[1]
         assert version == {None: 6, "iOS16": 7, "iOS17": 8, "iOS18": 9}[later or target]
         numpy.testing.assert_allclose(model.predict({"x": x.numpy()})["y"], module(x).detach().numpy(), atol=1e-2)
@@ -873,7 +872,7 @@ def test_editing_models_leaves_milinternal_program_intact(tmp_path: Path) -> Non
 
 
 def test_reconverting_traced_module_keeps_names() -> None:
-    """torch's converter changes the graph of the module."""
+    """torch's converter modifies the graph of the module, which must not affect the second conversion."""
     traced = torch.jit.trace(Lookup().eval(), (torch.tensor([1]), torch.rand(1, 4)))
     inputs = [ct.TensorType("ids", (1,), numpy.int32), ct.TensorType("x", (1, 4))]
     assert interface(ct.convert(traced, inputs=inputs)) == interface(ct.convert(traced, inputs=inputs))

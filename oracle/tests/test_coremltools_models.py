@@ -1,4 +1,4 @@
-"""Models of other kinds, assets, devices and structures in `coremill.coremltools`."""
+"""Other model types, assets, pipelines, compute plans and weight files in `coremill.coremltools`."""
 
 import math
 
@@ -20,7 +20,7 @@ from coremill.coremltools.proto import Model_pb2
 
 
 def regressor(coefficients, intercept, transform=0):
-    """The specification of a linear regressor with a number for each coefficient."""
+    """The specification of a linear regressor with a scalar input for each coefficient."""
     spec = Model_pb2.Model(specificationVersion=1)
     for at in range(len(coefficients)):
         spec.description.input.add(name=f"x{at}").type.doubleType.SetInParent()
@@ -83,7 +83,7 @@ def test_neural_networks_load_and_save_but_reject_predict(tmp_path):
 
 
 def linear():
-    """A converted layer and its module."""
+    """A linear layer and the converted model."""
     module = torch.nn.Linear(3, 4).eval()
     program = torch.export.export(module, (torch.rand(2, 3),))
     return module, ct.convert(program, outputs=[ct.TensorType(name="y")], compute_precision=ct.precision.FLOAT32)
@@ -103,7 +103,7 @@ def test_predicts_from_in_memory_model_assets():
 
 
 def two_stages():
-    """Two layers, and a model of each."""
+    """Two linear layers, and the converted model of each."""
     layers, models = (torch.nn.Linear(3, 4).eval(), torch.nn.Linear(4, 2).eval()), []
     for module, size, names in zip(layers, (3, 4), (("x", "h"), ("h", "y")), strict=True):
         program = torch.export.export(module, (torch.rand(2, size),))
@@ -129,7 +129,7 @@ def test_pipelines_run_their_stages_in_order(tmp_path):
 
 
 class Detector(torch.nn.Module):
-    """Confidences of three classes, and boxes, of the pixels of an image."""
+    """Returns the confidences of three classes and a box for each pixel of an image."""
 
     def forward(self, image):
         rows = image.flatten(2)[0].T
@@ -257,7 +257,7 @@ def test_pipelines_on_disk_keep_their_stages(tmp_path):
     spec = model.get_spec()
     assert spec.WhichOneof("Type") == "pipeline"
     assert [stage.description.output[0].name for stage in spec.pipeline.models] == ["h", "y"]
-    # Notes and descriptions change without the stages.
+    # Changes of metadata and descriptions do not affect the stages.
     model.author = "Ada"
     model.input_description["x"] = "a vector"
     assert model.input_description["x"] == "a vector"
@@ -304,7 +304,7 @@ def test_randomize_weights_is_seeded_and_keeps_structure():
         assert (made[0] != made[1]).any(), kind
         assert (made[0] != one.predict({"x": x})["y"]).any(), kind
         assert numpy.isfinite(made).all(), kind
-        # The structure stays.
+        # The operations stay the same.
         kinds = [[op.op_type for op in each._mil_program.functions["main"].operations] for each in (one, ct.utils.randomize_weights(one))]
         assert kinds[0] == kinds[1]
 
@@ -351,7 +351,7 @@ def test_model_structure_lists_program_operations():
 
 
 def test_compute_plans_match_forecast():
-    """With the devices and costs that `coremill.Model.forecast` has, from a package and a compiled model."""
+    """Preferred devices equal those of `coremill.Model.forecast`, for a package and for a compiled model."""
     layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten(), torch.nn.LogSoftmax(-1)]
     program = torch.export.export(torch.nn.Sequential(*layers).eval(), (torch.rand(1, 3, 64, 64),))
     model = ct.convert(program)
@@ -399,13 +399,13 @@ def test_kmeans_lookup_tables_are_as_good_as_coremltools(shape: tuple, dtype: st
         assert table.shape == expected.shape
         assert indices.shape == theirs.shape
         errors = [numpy.square(one[at].reshape(shape) - weight.astype(float)).sum() for one, at in ((table, indices), (expected, theirs))]
-        # Both search for the best division; coremltools with fp16 numbers finds it.
+        # Both run k-means; for large fp16 weights, coremltools uses an algorithm that finds the optimum.
         assert errors[0] <= errors[1] * 1.005 + 1e-6
     with pytest.raises(NotImplementedError, match="palettize_weights"):
         clusters(2, weight, cluster_dim=2)
 
 
-#: Largest values of each type in weight files; the smallest are 0 or, with a sign, their complements.
+#: The smallest and the largest value of each integer type in weight files.
 LIMITS = {
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (1, 2, 3, 4, 6, 8, 16, 32)},
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)},
@@ -413,7 +413,7 @@ LIMITS = {
 
 
 def test_blob_storage_matches_coremltools(tmp_path):
-    """Bytes, offsets and elements of random weights of each type and of many lengths."""
+    """Files, offsets and elements are equal for random weights of each type and of many lengths."""
     random = numpy.random.default_rng(0)
     weights = [(kind, random.integers(low, high, size, endpoint=True)) for size in range(1, 70) for kind, (low, high) in LIMITS.items()]
     weights += [("float", random.standard_normal(size).astype(numpy.float32)) for size in range(1, 9)]
@@ -448,7 +448,7 @@ def test_blob_storage_matches_coremltools(tmp_path):
 
 
 def test_blob_reader_reads_package_weights():
-    """At the offset that the specification has."""
+    """The offset comes from the model's specification."""
     module = torch.nn.Linear(40, 30)
     model = ct.convert(torch.export.export(module, (torch.rand(1, 40),)), compute_precision=ct.precision.FLOAT32)
     operations = model.get_spec().mlProgram.functions["main"].block_specializations["CoreML5"].operations

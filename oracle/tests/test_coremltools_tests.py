@@ -1,4 +1,4 @@
-"""A sample of coremltools' own tests runs on coremill, and the docs list what is not supported.
+"""A sample of coremltools' own tests runs on coremill, and the docs list the unsupported ones.
 
 `python -m oracle.coremltools_tests` runs all of them.
 """

@@ -46,7 +46,7 @@ def test_loaded_methods_do_not_share_state(coremill: Command, tmp_path: Path) ->
     path, x = tmp_path / "m.pte", torch.randn(2, 3)
     module = Counter().eval().requires_grad_(False)
     lower(module, (x,), path, coremill)
-    # A program returns the same instance whenever a method is loaded.
+    # `Program.load_method` returns a cached instance, so each instance needs its own program.
     one, other = (Peer.get().load_program(path).load_method("forward") for _ in range(2))
     step = module.linear(x) * 2
     for count, method in ((1, one), (2, one), (1, other), (3, one), (2, other)):
@@ -67,7 +67,7 @@ def test_rejects_int64_values_out_of_int32_range(coremill: Command, tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool, torch.float16])
 def test_int_bool_and_fp16_inputs_match_torch(dtype: torch.dtype, coremill: Command, tmp_path: Path) -> None:
-    """Types that Core ML functions do not support as inputs and outputs, and scalars."""
+    """Covers types that Core ML functions do not support as inputs and outputs, and scalar outputs."""
     path = tmp_path / "m.pte"
     x = torch.tensor([[-7, 3, 0], [5, -2, 1]]).to(dtype)
     module = Apply(lambda self, x: (x.to(torch.float32) * 2, x.float().sum(), x.flip(0)))
@@ -189,8 +189,8 @@ def test_cpp_runtime_matches_torch(row: Row, app: Runtime, coremill: Command, tm
     program, calls = export(row)
     torch.export.save(program, tmp_path / "m.pt2")
     coremill("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--precision", "fp32", *row.options)
-    judged = Program(row.name, tmp_path / "m.pte", "forward", calls, BOUND)
-    assert max(in_app(app, judged)) <= BOUND
+    checked = Program(row.name, tmp_path / "m.pte", "forward", calls, BOUND)
+    assert max(in_app(app, checked)) <= BOUND
 
 
 def test_cpp_call_overhead_is_bounded(app: Runtime, coremill: Command, tmp_path: Path) -> None:

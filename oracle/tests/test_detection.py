@@ -1,4 +1,4 @@
-"""`nms` and `roi_align` of torchvision: converted, and run by the engine, as in torch."""
+"""torchvision's `nms` and `roi_align` are converted and run by the engine; the results match torch."""
 
 import numpy
 import pytest
@@ -23,21 +23,21 @@ BOXES = [
 
 
 class Suppression(torch.nn.Module):
-    """Boxes that remain."""
+    """Returns the indices of the boxes that non-maximum suppression keeps."""
 
     def forward(self, boxes, scores):
         return torchvision.ops.nms(boxes, scores, 0.4)
 
 
 class Kept(torch.nn.Module):
-    """The remaining boxes themselves."""
+    """Returns the boxes that non-maximum suppression keeps."""
 
     def forward(self, boxes, scores):
         return boxes[torchvision.ops.nms(boxes, scores, 0.3)]
 
 
 class Align(torch.nn.Module):
-    """Means of parts of boxes."""
+    """Averages the features in the bins of each box."""
 
     def __init__(self, size, scale, aligned):
         super().__init__()

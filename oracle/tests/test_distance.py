@@ -1,4 +1,4 @@
-"""The distance functions reject wrong arrays; an earlier test accepted each of these once."""
+"""The distance functions reject wrong arrays; an earlier comparison accepted each of these cases by mistake."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_integers_are_compared_exactly() -> None:
 def test_within_bounds_small_elements_individually() -> None:
     wanted = numpy.array([1e3, 1e-3])
     found = numpy.array([1e3, 2e-3])
-    assert distance(found, wanted) <= 1e-6, "the tensor as a whole is right"
+    assert distance(found, wanted) <= 1e-6, "the error is small relative to the largest element"
     assert not within(found, wanted, 1e-3)
     assert within(found, wanted, 1e-3, absolute=1e-2)
     assert not within(numpy.array([1.0, 1e-30]), numpy.array([1.0, 0.0]), 1e-3)
@@ -69,7 +69,7 @@ def test_rejects_mismatched_shapes_and_dtypes() -> None:
         distance(numpy.zeros(3, numpy.int32), numpy.zeros(3, numpy.float32))
     with pytest.raises(Mismatch, match="type"):
         distance(numpy.zeros(3), numpy.zeros(3, numpy.complex64))
-    # Core ML has no scalars.
+    # An array of one element matches a scalar, because Core ML has no scalars.
     assert distance(numpy.ones(1), numpy.array(1.0)) == 0.0
 
 

@@ -30,13 +30,13 @@ OTHERS = {
     "./run": "the example in C, which the same test runs",
 }
 #: Commands that need a Mac, or files that only a Mac creates.
-OF_MACS = {
+NEEDS_MAC = {
     "coremill cache": "the cache holds what Core ML compiled; crates/cli/tests/cache.rs fills one by hand",
     "coremill record": "Core ML runs the model; standin/inspect records one on stand-ins",
     "coremill plan": "Core ML plans; crates/inspect/tests/placement forecasts, oracle/tests/test_report.py reads a plan",
 }
 #: Commands on models that are too large to download for each test; oracle/tests/test_llm.py runs them on small ones.
-OF_DOWNLOADS = {f"coremill {command}" for command in ("llm", "generate", "serve", "score", "tokenize")}
+NEEDS_DOWNLOAD = {f"coremill {command}" for command in ("llm", "generate", "serve", "score", "tokenize")}
 
 
 class Digits(torch.nn.Module):
@@ -52,7 +52,7 @@ class Digits(torch.nn.Module):
         return self.classifier((self.query(x).tanh() + x).flatten(1))
 
 
-#: The lines of `model.py` that a page shows.
+#: The lines of `model.py` that a page shows, by line number.
 REFUSED = {
     25: "class Block(torch.nn.Module):",
     30: "    def forward(self, x):",
@@ -81,15 +81,16 @@ class Scene:
 
     def run(self, line: str) -> str:
         """The output of a command."""
-        return self.finished(line, 0)
+        return self.output_with_code(line, 0)
 
-    def finished(self, line: str, code: int) -> str:
+    def output_with_code(self, line: str, code: int) -> str:
+        """The output of a command, which must exit with `code`."""
         words = shlex.split(line, comments=True)
         done = run_command(tuple(words[1:]), code, self.folder)
         return done.stdout + done.stderr
 
 
-def refusing(scene: Scene) -> None:
+def write_refused_model(scene: Scene) -> None:
     """Creates a model whose lines are those of the page."""
     code = [REFUSED.get(number, "") for number in range(1, max(REFUSED) + 1)]
     (scene.folder / "model.py").write_text("import torch\n" + "\n".join(code[1:]) + "\n")
@@ -107,9 +108,9 @@ def methods(scene: Scene) -> None:
 
 
 def mobilenet(scene: Scene) -> None:
-    from oracle.tests.test_report import of_zoo
+    from oracle.tests.test_report import zoo_export
 
-    shutil.copy(of_zoo("mobilenet_v2"), scene.folder / "mobilenet_v2.pt2")
+    shutil.copy(zoo_export("mobilenet_v2"), scene.folder / "mobilenet_v2.pt2")
 
 
 def compared_mobilenet(scene: Scene) -> None:
@@ -134,12 +135,12 @@ def pruned(scene: Scene) -> None:
 
 
 def embedding(scene: Scene) -> None:
-    """A small model in the place of the page's, which is a download."""
+    """Converts a small model instead of the model of the page, which is a download."""
     scene.run(f"coremill llm {ROOT / 'crates/cli/tests/files/tinybert'} -o minilm")
 
 
 def speech(scene: Scene) -> None:
-    """A small model in the place of the page's, and audio."""
+    """Converts a small model instead of the model of the page, and copies audio."""
     folder = ROOT / "crates/cli/tests/files/tinywhisper"
     scene.run(f"coremill llm {folder} -o whisper")
     shutil.copy(folder / "audio.wav", scene.folder / "speech.wav")
@@ -171,7 +172,7 @@ class Counter(torch.nn.Module):
         return self.k.sum()
 
 
-def faulty(scene: Scene) -> None:
+def write_faulty_models(scene: Scene) -> None:
     """Creates the files of the troubleshooting page."""
     scene.save("svd.pt2", Svd(), torch.eye(4))
     scene.save("overflow.pt2", Overflow(), torch.linspace(1, 100, 64))
@@ -182,9 +183,9 @@ def faulty(scene: Scene) -> None:
 #: Preparation for some blocks, by page and the beginning of the block.
 BEFORE: dict[tuple[str, str], Callable[[Scene], None]] = {
     ("cli", "coremill convert mobilenet"): mobilenet,
-    ("cli", "coremill convert model.pt2"): refusing,
+    ("cli", "coremill convert model.pt2"): write_refused_model,
     ("cli", "coremill extract"): methods,
-    ("troubleshooting", "coremill"): faulty,
+    ("troubleshooting", "coremill"): write_faulty_models,
     ("pytorch", "coremill"): network,
     ("cli", "coremill compare"): compared_mobilenet,
     ("compression", "coremill compress Pruned"): pruned,
@@ -243,7 +244,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scene.folder
 
 
-def shape(line: str) -> str:
+def normalized(line: str) -> str:
     """Removes the parts of a line that vary between runs: numbers, bars, and column spacing."""
     line = re.sub(r"[█▉▊▋▌▍▎▏]+", "", line)
     line = re.sub(r"\S*/(model|test_docs)\.py", "model.py", line)
@@ -270,15 +271,15 @@ def test_documented_commands_run_or_are_listed_exceptions() -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
 def test_documented_command_output_matches(block: Block, files: Path, tmp_path: Path) -> None:
     """Each command exits as the page shows, and prints the lines in order, except for numbers."""
-    not_here = (*OF_MACS, *OF_DOWNLOADS)
+    excluded = (*NEEDS_MAC, *NEEDS_DOWNLOAD)
     ran = [
         (command.replace("cargo run --release --", "coremill"), expected) for command, expected in block.commands
     ]
-    ran = [(c, e) for c, e in ran if c.startswith("coremill") and not c.startswith(not_here)]
+    ran = [(c, e) for c, e in ran if c.startswith("coremill") and not c.startswith(excluded)]
     if not ran:
         pytest.skip(f"runs none of coremill's commands: {block.commands[0][0]}")
     scene = Scene(tmp_path / "scene")
-    # The tutorial's blocks run in sequence in one folder.
+    # Each block runs in its own copy of the files.
     shutil.copytree(files, scene.folder)
     if block.page == "trust":
         scene.run("coremill convert examples/digits.pt2 -o Digits.mlpackage")
@@ -288,9 +289,9 @@ def test_documented_command_output_matches(block: Block, files: Path, tmp_path: 
             prepare(scene)
     for command, expected in ran:
         fails = any(line.startswith("error") for line in expected) or "broken" in command
-        printed = [shape(line) for line in scene.finished(command, int(fails)).splitlines()]
+        printed = [normalized(line) for line in scene.output_with_code(command, int(fails)).splitlines()]
         at = 0
-        for line in map(shape, expected):
+        for line in map(normalized, expected):
             stem = line.removesuffix("...").rstrip()
             if not stem:
                 continue

@@ -13,9 +13,9 @@ from oracle.dropin import specs
 from oracle.dropin.worker import CASES, GUIDE, ROOT
 from oracle.support.sampling import ALL
 
-#: Parts of ExecuTorch's backend with tests of their own.
+#: Parts of ExecuTorch's backend that have their own test files, `test_coreml_PART`.
 THEIRS = ("multifunction", "partitioner", "quantizer", "recipes")
-#: Both processes import torch, ExecuTorch and torchao.
+#: Timeout of a process, which imports torch, ExecuTorch and torchao.
 SECONDS = 1200
 
 
@@ -102,13 +102,12 @@ else:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [([], "usage:"), (["--frobnicate"], "unknown option --frobnicate"), (["-m"], "-m needs the name"), (["none.py"], "cannot open none.py")],
 )
-def test_command_line_reports_wrong_usage(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """Wrong usage is reported."""
+def test_command_line_reports_wrong_usage(tmp_path: Path, arguments: list[str], message: str) -> None:
     done = process("-m", "coremill.executorch", *arguments, folder=tmp_path)
-    assert done.returncode != 0 and said in done.stderr, done.stderr
+    assert done.returncode != 0 and message in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("path", ["fast", "slow"])

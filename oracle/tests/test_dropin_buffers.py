@@ -12,7 +12,7 @@ from oracle.support.sampling import ALL
 from oracle.tests.test_dropin import process
 
 COUNT = int(os.environ.get("COREMILL_RANDOM_MODULES", 300 if ALL else 16))
-#: The first modules have states that once could not be removed from the graph.
+#: The first seed. The first modules are regression cases: their states could not be removed from the graph.
 FIRST = 18
 
 
@@ -22,9 +22,9 @@ def test_random_buffer_modules_match_torch(tmp_path: Path) -> None:
     script = str(ROOT / "oracle" / "dropin" / "buffers.py")
     done = process("-m", "coremill.executorch", script, "results.json", str(COUNT), str(FIRST), folder=tmp_path)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2000:]
-    tried = json.loads((tmp_path / "results.json").read_text())
-    assert len(tried) == COUNT
-    failed = {seed: one for seed, one in tried.items() if one["failure"] is not None}
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results) == COUNT
+    failed = {seed: one for seed, one in results.items() if one["failure"] is not None}
     assert not failed, json.dumps(failed, indent=1).replace("\\n", "\n")
-    assert any(one["states"] for one in tried.values())
-    assert any(one["delegates"] > 1 for one in tried.values())
+    assert any(one["states"] for one in results.values())
+    assert any(one["delegates"] > 1 for one in results.values())

@@ -17,7 +17,7 @@ WORKERS = [ROOT / "oracle" / "dropin" / name for name in ("paths.py", "breaks.py
 
 
 def cases(worker: Path) -> list[str]:
-    """A worker's cases. Only its own process imports ExecuTorch's backend under the names that ours replaces."""
+    """A worker's cases, from its source: only the worker's process may import the names that our backend replaces."""
     functions = [node for node in ast.parse(worker.read_text()).body if isinstance(node, ast.FunctionDef)]
     return [one.name for one in functions if any(isinstance(mark, ast.Name) and mark.id == "case" for mark in one.decorator_list)]
 
@@ -64,7 +64,7 @@ for edge in (
     assert done.returncode == 0, done.stderr
 
 
-#: The drop-in beside another release of ExecuTorch, which has none of the modules that the direct path imports.
+#: Simulates another release of ExecuTorch, in which the modules of the direct path cannot be imported.
 OLDER = """
 import importlib.metadata, sys
 version = importlib.metadata.version

@@ -27,7 +27,6 @@ def test_annotations_match_executorch_quantizer(case: tuple[str, str]) -> None:
 
 
 def test_recorded_cases_match_tested_cases() -> None:
-    """The recorded cases are the tested ones."""
     assert sorted(THEIRS) == sorted(map(" ".join, CASES))
     assert all(found for found in THEIRS.values())
 
@@ -59,7 +58,7 @@ def test_torchao_prepares_and_converts_annotated_model(way: str) -> None:
 
 def test_rejects_invalid_quantizer_configs() -> None:
     """Configs that coremltools refuses are refused, with the supported types."""
-    made = quantizer.coreml_quantizer
+    implementation = quantizer.coreml_quantizer
     ours = __import__(LIBRARIES[0], fromlist=["x"])
     with pytest.raises(ValueError, match="weight_dtype must be one of qint4"):
         ours.ModuleLinearQuantizerConfig(weight_dtype="int3")
@@ -71,4 +70,4 @@ def test_rejects_invalid_quantizer_configs() -> None:
         ours.LinearQuantizerConfig.from_dict({"global_config": {"weights": "qint8"}})
     config = ours.LinearQuantizerConfig.from_dict({"global_config": {"weight_observer": "ema_min_max"}})
     with pytest.raises(ValueError, match="Unsupported observer type: ema_min_max; expected one of"):
-        made.CoreMLQuantizer(config).annotate(graph("tied"))
+        implementation.CoreMLQuantizer(config).annotate(graph("tied"))

@@ -9,7 +9,7 @@ import pytest
 from oracle.engine import FAMILIES
 from oracle.engine.files import DIRECTORY, cases_of, path_of
 
-#: The order of sums in the references depends on the machine.
+#: Tolerances, because the order of sums in the references depends on the machine.
 RELATIVE, ABSOLUTE = 1e-5, 1e-6
 
 

@@ -47,18 +47,18 @@ def sound(samples: int, rate: float, pitches: list[float]) -> numpy.ndarray:
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fast", 1e-3), ("faithful", 1e-3)])
 def test_basic_pitch_matches_onnx_runtime(precision: str, tolerance: float, coremill: Command, tmp_path: Path) -> None:
-    """An fp32 program from TensorFlow, compared with its ONNX twin."""
+    """An fp32 program from TensorFlow, compared with the same network in ONNX Runtime."""
     models = folder("basic_pitch") / "saved_models/icassp_2022"
-    twin = onnxruntime.InferenceSession(models / "nmp.onnx", providers=["CPUExecutionProvider"])
-    # Both number the outputs of one TensorFlow function.
+    session = onnxruntime.InferenceSession(models / "nmp.onnx", providers=["CPUExecutionProvider"])
+    # Both files number the outputs of the same TensorFlow function.
     names = {f"StatefulPartitionedCall:{index}": f"Identity_{index}".removesuffix("_0") for index in range(3)}
     calls = [sound(43844, 22050, pitches)[None, :, None] for pitches in ([220.0, 330.0, 494.0], [82.4, 659.3])]
     found = run(
         coremill, models / "nmp.mlpackage", {i: {"input_2": one} for i, one in enumerate(calls)}, precision, tmp_path
     )
     for index, call in enumerate(calls):
-        for output, wanted in zip(twin.get_outputs(), twin.run(None, {twin.get_inputs()[0].name: call}), strict=True):
-            assert wanted.max() > 0.3 and wanted.std() > 0.01, "the network hears nothing"
+        for output, wanted in zip(session.get_outputs(), session.run(None, {session.get_inputs()[0].name: call}), strict=True):
+            assert wanted.max() > 0.3 and wanted.std() > 0.01, "the reference detects no pitch in the test sound"
             name = names[output.name]
             assert error(found[index][name], wanted) < tolerance, f"call {index}, {name}"
 
@@ -76,7 +76,7 @@ def test_crepe_matches_torchcrepe(size: str, precision: str, coremill: Command, 
     for index, call in enumerate(calls):
         with torch.no_grad():
             wanted = network(torch.from_numpy(call)).numpy()
-        assert wanted.max() > 0.3, "the network hears nothing"
+        assert wanted.max() > 0.3, "the reference detects no pitch in the test sound"
         assert error(found[index]["probabilities"], wanted) < 1e-2, f"call {index}"
         assert (found[index]["probabilities"].argmax(1) == wanted.argmax(1)).all()
 
@@ -100,7 +100,7 @@ def crepe(size: str) -> torch.nn.Module:
 
 @pytest.mark.parametrize("name", ["accumulator-ios18", "adapters-ios18", "small_numbers-ios26"])
 def test_device_check_passes_with_engine_only(name: str) -> None:
-    """The engine's part of the device check, with states, several functions and 8-bit integers, so that it works on a
-    Mac."""
+    """Runs the device check without Core ML, on packages with states, several functions and 8-bit integers, so that its code
+    is tested before it runs on a Mac."""
     package = ROOT / f"crates/mlpackage/tests/packages/{name}.mlpackage"
     assert device.judge(os.environ["COREMILL"], package, True) == ""

@@ -32,5 +32,5 @@ def test_installed_versions_match_pins() -> None:
         except importlib.metadata.PackageNotFoundError:
             found = "nothing"
         if found != wanted:
-            wrong.append(f"{name}: {found} in place of {wanted}")
+            wrong.append(f"{name}: {found} instead of {wanted}")
     assert wrong == []

@@ -23,7 +23,7 @@ SAMPLED = every(3)
 # Maximum difference, relative to the largest expected number or 1.
 TOLERANCE = {"fp32": 2e-4, "fp16": 3e-2}
 
-# Core ML's reader is slow, so it checks only every n-th package.
+# coremltools loads packages slowly, so it checks only every n-th package.
 READ = every(10)
 
 
@@ -51,7 +51,7 @@ def test_graph_modules_match_torch(tmp_path):
             failures += [f"{name}: {error}" for error in loads_in_coremltools(tmp_path / f"{name}.mlpackage")]
         assert len(result["outputs"]) == len(case.expected), name
         for found, wanted in zip(result["outputs"], case.expected, strict=False):
-            # Numbers of such magnitude belong to a mask.
+            # Larger magnitudes occur only in masks.
             wanted = wanted.double().numpy().clip(-3e4, 3e4)
             found = numpy.array(found["elements"], numpy.float64).reshape(found["shape"])
             scale = max(1.0, abs(numpy.where(wanted <= -3e4, 0, wanted)).max())
@@ -82,7 +82,7 @@ EXACT = {
 }
 
 
-# Size of the package in units of the GGUF file, where it is more than 1.03.
+# Maximum size of the package relative to the GGUF file, for schemes where it exceeds 1.03.
 LARGER = {"MXFP4": 1.07}
 
 
@@ -91,7 +91,7 @@ def blocks(scheme, shape, generator):
     kind = getattr(gguf.GGMLQuantizationType, scheme)
     per_block, size = gguf.GGML_QUANT_SIZES[kind]
     if scheme == "Q8_K":
-        # The package cannot quantize to this scheme: a scale, 256 codes, and sums that are not used.
+        # The package `gguf` cannot quantize to this scheme. A block has a scale, 256 codes, and unused sums.
         scales = generator.standard_normal((*shape[:-1], shape[-1] // 256, 1)).astype(numpy.float32)
         codes = generator.integers(-128, 128, (*scales.shape[:-1], 256), dtype=numpy.int8)
         sums = numpy.zeros((*scales.shape[:-1], 16), numpy.int16)
@@ -138,8 +138,8 @@ def test_gguf_weights_are_bit_exact(tmp_path):
         kind, data, wanted = blocks(name.split(".")[-1], shape, generator)
         writer.add_tensor(name, data, raw_dtype=kind)
         expected[name], sizes[name] = wanted, data.nbytes
-    for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        end()
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
     run_example("weights", tmp_path / "weights.gguf", tmp_path)
 
     def bits(array):
@@ -158,16 +158,16 @@ def test_gguf_weights_are_bit_exact(tmp_path):
             limit = sizes[name] * LARGER.get(scheme, 1.03) if scheme in EXACT[precision] else wanted.size * dtype().itemsize * 1.01
             ratio = size / sizes[name]
             if "experts" not in name:
-                print(f"{path.name}: {ratio:.3f} of the size in GGUF")
-                assert size <= limit, f"{path.name} has {ratio:.3f} of the size in GGUF"
+                print(f"{path.name}: {ratio:.3f} times the size in GGUF")
+                assert size <= limit, f"{path.name} has {ratio:.3f} times the size in GGUF"
         if scheme in EXACT["fp16"] or scheme in ("F32", "BF16"):
             continue
         path = tmp_path / f"{name}.rounded.mlpackage"
         assert loads_in_coremltools(path) == [], path.name
         found, size = stored(path)
-        # Groups have at least 16 weights; a rounded offset counts by its own magnitude.
-        reach = abs(wanted).reshape(-1, 16).max(1, keepdims=True) if scheme in ("Q3_K", "Q6_K", "Q8_K") else abs(wanted).max()
-        error = abs(found.astype(numpy.float32) - wanted).reshape(-1, 16) / numpy.maximum(reach, 1e-3)
+        # Groups have at least 16 weights. An offset may be larger than the weights of its group, and is rounded, too.
+        magnitude = abs(wanted).reshape(-1, 16).max(1, keepdims=True) if scheme in ("Q3_K", "Q6_K", "Q8_K") else abs(wanted).max()
+        error = abs(found.astype(numpy.float32) - wanted).reshape(-1, 16) / numpy.maximum(magnitude, 1e-3)
         assert error.max() < 2e-3, f"{path.name} differs by {error.max():.1e}"
         assert "experts" in name or scheme == "TQ1_0" or size < sizes[name] * 1.03, f"{path.name} has {size} bytes"
 
@@ -222,8 +222,8 @@ def test_llama_example_logits_match_transformers(tmp_path):
                 else:
                     writer.add_tensor(f"{target}.weight", stored)
                     state[name] = value
-            for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-                end()
+            for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+                step()
             reference.load_state_dict(state)
         with torch.no_grad():
             expected = reference(torch.tensor([tokens])).logits[0].numpy()
@@ -287,8 +287,8 @@ def written_as_gguf(model, path, scheme):
             writer.add_tensor(gguf_name(name), -numpy.exp(array) if name.endswith("A_log") else array)
     for name, data in experts.items():
         writer.add_tensor(name, numpy.stack(data), raw_dtype=kind)
-    for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        end()
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
     return state
 
 

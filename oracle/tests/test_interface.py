@@ -24,7 +24,7 @@ class Joined(torch.nn.Module):
 
 
 class Counter(torch.nn.Module):
-    """Accumulates its inputs, starting with a number."""
+    """Accumulates its inputs in a buffer with an initial value."""
 
     def __init__(self, first: float) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class Counter(torch.nn.Module):
         return self.total * 2 + x
 
 
-class Places(torch.nn.Module):
-    """A cache with an input as the index to write, and an integer counter."""
+class IndexedCache(torch.nn.Module):
+    """A cache that is written at an index, which is an input, and an integer counter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ DYNAMIC = ({0: Dim("rows", min=2, max=16), 1: Dim("columns", max=64)},) * 2
 
 
 def test_two_inputs_share_enumerated_shapes(convert, run, tmp_path) -> None:
-    """Two inputs with two enumerated shapes each, which belong together."""
+    """Both inputs have two enumerated shapes; the n-th shapes of both are used together."""
     shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
     assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
     model = read(tmp_path / "model.mlpackage").model
@@ -138,7 +138,6 @@ def test_single_enumerated_shape_becomes_fixed(convert, run, tmp_path) -> None:
     ],
 )
 def test_rejects_invalid_enumerated_shapes(shapes: list[str], words: str, convert) -> None:
-    """Invalid shapes are reported."""
     options = [part for shape in shapes for part in ("--shapes", shape)]
     done = convert(Joined(), PAIR, *options, dynamic=DYNAMIC)
     assert done.returncode != 0
@@ -146,7 +145,6 @@ def test_rejects_invalid_enumerated_shapes(shapes: list[str], words: str, conver
 
 
 def test_enumerated_shapes_of_several_inputs_need_ios18(convert) -> None:
-    """Enumerated shapes of several inputs need iOS18."""
     shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
     done = convert(Joined(), PAIR, *shapes, "--target", "ios17", dynamic=DYNAMIC)
     assert done.returncode != 0
@@ -155,7 +153,7 @@ def test_enumerated_shapes_of_several_inputs_need_ios18(convert) -> None:
 
 @pytest.mark.parametrize("first", [0.0, 1.5])
 def test_buffers_become_states(first: float, convert, run, tmp_path) -> None:
-    """A buffer is a state, whatever its initial value."""
+    """A buffer becomes a state regardless of its initial value."""
     x = torch.randn(2, 3)
     assert convert(Counter(first), (x,)).returncode == 0
     description = read(tmp_path / "model.mlpackage").model.description
@@ -165,7 +163,7 @@ def test_buffers_become_states(first: float, convert, run, tmp_path) -> None:
 
 
 def test_states_need_ios18(convert) -> None:
-    """Before iOS18, the hint names the alternative."""
+    """For older targets, the hint names the alternative."""
     done = convert(Counter(0.0), (torch.randn(2, 3),), "--target", "ios17")
     assert done.returncode != 0
     assert "needs iOS18" in done.stderr
@@ -180,9 +178,9 @@ def test_states_io_makes_buffers_inputs_and_outputs(convert, run) -> None:
 
 
 def test_integer_buffers_do_not_become_states(convert, run, tmp_path) -> None:
-    """States are fp16, which counts only to 2048, so an integer buffer is not a state."""
+    """States are fp16, which represents integers exactly only up to 2048, so an integer buffer is not a state."""
     x, place = torch.randn(1, 2, 1, 4), torch.tensor([3])
-    assert convert(Places(), (x, place)).returncode == 0
+    assert convert(IndexedCache(), (x, place)).returncode == 0
     description = read(tmp_path / "model.mlpackage").model.description
     assert [feature.name for feature in description.state] == ["cache"]
     assert [feature.name for feature in description.input] == ["x", "place", "count"]
@@ -191,7 +189,7 @@ def test_integer_buffers_do_not_become_states(convert, run, tmp_path) -> None:
 
 
 def test_keeps_unused_inputs_and_duplicate_outputs(convert, run) -> None:
-    """Every output exists, with the changed input last; the unused input exists, too."""
+    """All outputs are kept, followed by the mutated input; the unused input is kept, too."""
     x, y, unused = torch.randn(2), torch.randn(2), torch.randn(3)
     assert convert(Echo(), (x, y.clone(), unused), "--target", "ios15").returncode == 0
     z = x + y + 1

@@ -10,7 +10,7 @@ import pytest
 from oracle.conftest import SECONDS
 
 #: A tensor that doubles in an infinite loop.
-GROWS = """program(1.3) {
+GROWING_PROGRAM = """program(1.3) {
   func main<ios17>(tensor<fp32, [2]> x) {
     tensor<fp32, [?]> start = concat(values = (x, x), axis = int32(0), interleave = bool(false));
     tensor<fp32, [?]> y = while_loop(loop_vars = (start))
@@ -21,7 +21,7 @@ GROWS = """program(1.3) {
   } -> (y);
 }
 """
-ADDRESSES = 3 << 30
+ADDRESS_SPACE = 3 << 30
 
 
 @pytest.mark.parametrize(

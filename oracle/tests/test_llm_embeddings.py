@@ -1,4 +1,4 @@
-"""Embedding models, judged by transformers, tokenizers and gguf."""
+"""Compares embedding models with transformers, tokenizers and gguf."""
 
 import base64
 import copy
@@ -22,7 +22,7 @@ from oracle.support.cargo import ROOT
 from oracle.tests.test_llm import TEXTS
 from oracle.tests.test_llm_tokenizers import corpus, word_pieces
 
-# Largest difference of an element, in units of the largest expected element, in fp32 and for converted models.
+# Maximum difference of an element relative to the largest expected element, in fp32 and for converted models.
 TOLERANCE = 2e-6
 HALF_TOLERANCE = 1e-2
 
@@ -98,7 +98,7 @@ def save(folder, name, pooling, normalized):
 
 
 def expected(model, tokenizer, pooling, normalized):
-    """The embeddings of the sentences, which are cut to the context, in float64."""
+    """The embeddings of the sentences, truncated to the context, in fp64."""
     tokenizer.enable_truncation(CONTEXT)
     exact = copy.deepcopy(model).double()
     rows = []
@@ -179,7 +179,7 @@ def test_embeddings_match_transformers(name, pooling, normalized, tmp_path, core
     model, tokenizer = save(folder, name, pooling, normalized)
     wanted = expected(model, tokenizer, pooling, normalized)
     assert distance(embed(coremill, folder, "--fp32"), wanted) < TOLERANCE
-    # With padding to the context, and with any number of tokens.
+    # One profile takes any number of tokens; the other pads texts to the context.
     for profile in ("cpu", "ane"):
         coremill("llm", folder, "-o", tmp_path / profile, "--profile", profile)
         assert distance(embed(coremill, tmp_path / profile), wanted) < HALF_TOLERANCE
@@ -201,7 +201,7 @@ def test_rejects_unsupported_sentence_transformers_modules(tmp_path, coremill_fa
 
 
 def served(model, body):
-    """The response of a server to a request."""
+    """The response of `coremill serve` to a request."""
     command = [os.environ["COREMILL"], "serve", model, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Language models with experts, learned positions, parallel blocks and recurrent layers, judged by transformers."""
+"""Language models with experts, learned positions, parallel blocks and recurrent layers, compared with transformers."""
 
 import collections
 import re
@@ -28,7 +28,7 @@ DELTA = EXPERTS | {
     "partial_rotary_factor": 0.25,
 }
 
-# The settings of a family beside the common ones.
+# The settings of each family, in addition to the common ones.
 FAMILIES = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False},
     "qwen2_moe": EXPERTS | {"num_experts": 9, "shared_expert_intermediate_size": 40, "norm_topk_prob": False},
@@ -49,7 +49,7 @@ FAMILIES = {
     "mamba2_limited": MAMBA2 | {"n_groups": 1, "time_step_limit": [0.01, 0.2], "use_bias": True},
 }
 
-# The architecture in GGUF files, and what llama.cpp's files say beside the common settings.
+# The architecture in GGUF files, and llama.cpp's metadata in addition to the common settings.
 ARCHITECTURES = {
     "mixtral": ("llama", {"expert_count": 4, "expert_used_count": 2}),
     "qwen2_moe": ("qwen2moe", {"expert_count": 9, "expert_used_count": 2}),
@@ -68,7 +68,7 @@ ARCHITECTURES = {
     "mamba2": ("mamba2", {"ssm.group_count": 2, "ssm.time_step_rank": 8}),
 }
 
-# Beginnings of tensors' names whose matrices GPT-2 has transposed.
+# Endings of the names of tensors that GPT-2 stores transposed.
 TRANSPOSED = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight$")
 EXPERT_PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -88,7 +88,7 @@ def model_of(name):
 
 
 def stacked(tensors):
-    """The tensors with the experts of a layer in one, as llama.cpp's converter stores them."""
+    """The tensors with the experts of each layer stacked, as llama.cpp's converter stores them."""
     experts, others = collections.defaultdict(dict), {}
     for name, array in tensors.items():
         if found := EXPERT.match(name):
@@ -103,7 +103,7 @@ def stacked(tensors):
 
 
 def gguf_tensors(name, config, tensors):
-    """Names without `.weight` where files have none, and arrays as llama.cpp's converter stores them."""
+    """Names, without the ending `.weight` if GGUF files omit it, and arrays as llama.cpp's converter stores them."""
     for tensor, array in stacked(tensors).items():
         stem, _, ending = tensor.rpartition(".")
         ending = f".{ending}"
@@ -129,7 +129,7 @@ def gguf_tensors(name, config, tensors):
 
 
 def with_separate_gate(config, tensors):
-    """The tensors of gated delta nets as later versions of llama.cpp's converter store them: queries, keys and values, and gates."""
+    """The tensors of gated delta nets as later versions of llama.cpp's converter store them: gates are a separate tensor."""
     keys, head = config.linear_num_key_heads, config.linear_key_head_dim
     values = config.linear_num_value_heads // keys * config.linear_value_head_dim
     for name, array in tensors.items():
@@ -180,7 +180,7 @@ def write_gguf(path, name, config, tensors):
     writer.close()
 
 
-# Blocks of more tokens are read by loops in recurrent layers, and by all experts.
+# Tokens per block, if not `BLOCK`. In longer blocks, recurrent layers run loops, and all experts are read.
 BLOCKS = {"mamba": 10, "mamba2": 10, "qwen2_moe": 4, "qwen3_next": 10}
 
 

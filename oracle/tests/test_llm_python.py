@@ -19,7 +19,7 @@ CONTEXT = 32
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The model in each form."""
+    """The folder of the model by layout."""
     folder = tmp_path_factory.mktemp("converted")
     forms = {"files": TINY}
     for name, layout in [
@@ -76,13 +76,13 @@ def test_accepts_text_token_and_chat_prompts(converted: dict[str, Path]) -> None
 
 
 def test_scores_match_command_and_reference(converted: dict[str, Path], coremill: Command) -> None:
-    told = json.loads(coremill("score", TINY, "--text", TINY / "text.txt", "--tokens", 40, "--fp32", "--json"))
+    printed = json.loads(coremill("score", TINY, "--text", TINY / "text.txt", "--tokens", 40, "--fp32", "--json"))
     reference = llm.score(TINY, TEXT, tokens=40, precision="fp32")
-    assert (reference.tokens, reference.perplexity) == (told["tokens"], told["perplexity"])
+    assert (reference.tokens, reference.perplexity) == (printed["tokens"], printed["perplexity"])
     assert reference.comparison is None
     assert math.isclose(math.exp(reference.loss), reference.perplexity)
     for name in ("coremill", "executorch", "static", "swift"):
-        # Texts are cut into parts of the shorter context, which is the same for both here.
+        # Texts are split into windows of the shorter context; here both models have the same context.
         other = llm.load(TINY, context=llm.load(converted[name]).context, precision="fp32")
         score = llm.load(converted[name]).score(TEXT, against=other, tokens=40)
         assert score.comparison is not None

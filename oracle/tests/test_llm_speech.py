@@ -1,4 +1,4 @@
-"""Speech models, judged by transformers: features, tokens, logits and transcriptions."""
+"""Compares speech models with transformers: features, tokens, logits and transcriptions."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from oracle.support.cargo import ROOT, run_example
 from oracle.tests.test_llm import TEXTS
 from oracle.tests.test_llm_tokenizers import corpus
 
-# Largest difference of a number, in units of the largest expected one or 1, in fp32.
+# Maximum difference of a number in fp32, relative to the largest expected number or 1.
 TOLERANCE = 1e-5
 # The same for features, which are logarithms of sums of squares in fp32 in transformers.
 FEATURE_TOLERANCE = 1e-4
@@ -74,7 +74,7 @@ def make_model(tokenizer: transformers.WhisperTokenizer, *, multilingual: bool =
     model = transformers.WhisperForConditionalGeneration(config).eval().float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # Norms and biases too; attention depends on audio and text.
+            # Norms and biases change, too. The large scale makes attention depend on audio and text.
             scale = 0.5 if "attn" in name and "proj" in name else 0.15
             parameter.add_(torch.randn_like(parameter) * scale)
     settings = model.generation_config
@@ -153,7 +153,7 @@ def test_features_and_logits_match_transformers(folder, model, tmp_path):
     found = json.loads((tmp_path / "result.json").read_text())
     features = extractor()(floats(samples), sampling_rate=RATE, return_tensors="pt").input_features
     assert distance(found["features"], features) < FEATURE_TOLERANCE
-    # Encoder and decoder are compared with the same features.
+    # The reference gets our features, so that only the encoder and the decoder are compared.
     same = torch.tensor(found["features"]).reshape(features.shape)
     with torch.no_grad():
         wanted = model(input_features=same, decoder_input_ids=torch.tensor([tokens]))
@@ -203,16 +203,16 @@ def test_converted_models_transcribe(folder, model, tmp_path, coremill, coremill
     path = write(tmp_path / "audio.wav", samples)
     expected = transcribe(coremill, folder, path, "--fp32", "--timestamps")
     for name, options in {"cpu": [], "ane": ["--profile", "ane"], "int8": ["--weights", "int8"]}.items():
-        told = json.loads(coremill("llm", folder, "-o", tmp_path / name, "--json", *options))
-        assert bool(told["losses"]) == (name == "int8")
-        assert all(loss["decibels"] > 30 for loss in told["losses"])
+        converted = json.loads(coremill("llm", folder, "-o", tmp_path / name, "--json", *options))
+        assert bool(converted["losses"]) == (name == "int8")
+        assert all(loss["decibels"] > 30 for loss in converted["losses"])
         names = ["encoder.mlpackage", "decoder.mlpackage", "tokenizer.json", "tokenizer_config.json"]
         names += ["generation_config.json", "preprocessor_config.json"]
-        assert [Path(file).name for file in told["files"]] == names
+        assert [Path(file).name for file in converted["files"]] == names
         found = transcribe(coremill, tmp_path / name, path, "--timestamps")
         assert found["language"] == expected["language"]
         if name != "int8":
-            # fp16 may decide between two tokens that are almost equally likely.
+            # In fp16, either of two almost equally likely tokens may be chosen, so only the first tokens are compared.
             [tokens, wanted] = [report["segments"][0]["tokens"] for report in (found, expected)]
             assert tokens[:3] == wanted[:3]
         report = json.loads(coremill("check", tmp_path / name / "encoder.mlpackage", "--json"))
@@ -262,7 +262,7 @@ def test_accepts_wav_formats_and_rejects_others(folder, tmp_path, coremill, core
     forms = {"float": floats(samples), "int32": samples.astype(numpy.int32) << 16, "stereo": stereo}
     for name, array in forms.items():
         assert transcribe(coremill, folder, write(tmp_path / f"{name}.wav", array), "--fp32") == expected, name
-    # Another rate, which the command converts back.
+    # The command resamples audio of another rate.
     other = resample_poly(floats(samples), 3, 1).astype(numpy.float32)
     found = transcribe(coremill, folder, write(tmp_path / "other.wav", other, 3 * RATE), "--fp32")
     assert found["seconds"] == pytest.approx(expected["seconds"])
@@ -275,9 +275,9 @@ def test_accepts_wav_formats_and_rejects_others(folder, tmp_path, coremill, core
     (tmp_path / "ggml.bin").write_bytes(b"lmgg" + bytes(40))
     for command in (("transcribe",), ("llm",)):
         rest = ("-o", tmp_path / "out") if command == ("llm",) else (tmp_path / "a.wav",)
-        told = coremill_fails(*command, tmp_path / "ggml.bin", *rest)
-        assert "ggml.bin is a ggml file of whisper.cpp, which is not supported" in told
-        assert "`config.json` and safetensors" in told
+        error = coremill_fails(*command, tmp_path / "ggml.bin", *rest)
+        assert "ggml.bin is a ggml file of whisper.cpp, which is not supported" in error
+        assert "`config.json` and safetensors" in error
     (tmp_path / "text.wav").write_text("no audio")
     assert "the audio must be a WAV file" in coremill_fails("transcribe", folder, tmp_path / "text.wav")
 
@@ -294,15 +294,15 @@ def test_token_ids_match_whisper_tokenizer(folder, coremill):
 def test_python_transcription_matches_command(folder: Path, tmp_path: Path, coremill: Command) -> None:
     samples = make_audio(3.1, 6)
     path = write(tmp_path / "audio.wav", samples)
-    told = transcribe(coremill, folder, path, "--timestamps", "--language", "de", "--task", "translate")
-    assert len(told["segments"]) > 1
+    report = transcribe(coremill, folder, path, "--timestamps", "--language", "de", "--task", "translate")
+    assert len(report["segments"]) > 1
     written = llm.convert(folder, tmp_path / "converted")
     assert [file.name for file in written[:3]] == ["encoder.mlpackage", "decoder.mlpackage", "tokenizer.json"]
     assert all(file.exists() for file in written)
     for source in (folder, tmp_path / "converted"):
         found = llm.transcribe(source, path, language="de", task="translate", timestamps=True)
-        assert (found.text, str(found), found.language, found.seconds) == (told["text"], told["text"], "de", told["seconds"])
-        assert [vars(segment) for segment in found.segments] == told["segments"]
+        assert (found.text, str(found), found.language, found.seconds) == (report["text"], report["text"], "de", report["seconds"])
+        assert [vars(segment) for segment in found.segments] == report["segments"]
 
 
 def test_python_transcribes_in_memory_samples(folder, model, tmp_path):
@@ -314,7 +314,7 @@ def test_python_transcribes_in_memory_samples(folder, model, tmp_path):
     ids = model.generate(features, task="transcribe", language="en")[0].tolist()
     wanted = [token for token in ids if token != model.generation_config.eos_token_id]
     assert [token for segment in found.segments for token in segment.tokens] == wanted
-    # A list, and samples of another rate, are the same as a file.
+    # A list of samples is accepted, and samples of another rate give the same result as a file.
     assert vars(found.segments[0]) == vars(loaded.transcribe(floats(samples).tolist(), language="en").segments[0])
     other = resample_poly(floats(samples), 3, 1).astype(numpy.float32)
     wanted = loaded.transcribe(write(tmp_path / "other.wav", other, 3 * RATE))

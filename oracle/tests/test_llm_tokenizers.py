@@ -1,4 +1,4 @@
-"""Files of SentencePiece and tiktoken, and Unigram vocabularies: token ids and texts of the libraries that made them."""
+"""SentencePiece, tiktoken, Unigram, WordPiece and BPE tokenizers: token ids and decoded texts match the reference libraries."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from tiktoken._educational import bpe_train
 
 from oracle.tests.test_llm import TEXTS, TRAINING_TEXT, random_texts, tokenize
 
-# Normal forms: ligatures, wide and combining characters, spaces of several kinds.
+# Texts that Unicode normalization changes: ligatures, full-width and combining characters, several kinds of spaces.
 FORMS = [
     "ﬁne ﬂow ①②③ ｆｕｌｌ　ｗｉｄｔｈ ㍿ ½ ™",
     "A\u0301e\u0301 \u1e9b\u0323 ｶﾞｷﾞ",
@@ -25,12 +25,12 @@ def corpus():
     return lines + TRAINING_TEXT.splitlines()
 
 
-def wrong(path, texts, encode, decode):
-    """The texts whose ids, or whose texts again, differ from those of a library."""
+def mismatches(path, texts, encode, decode):
+    """The texts whose token ids or decoded texts differ from the reference library's."""
     found = tokenize(path, texts)
     assert len({tuple(result["ids"]) for result in found}) > len(texts) / 2
     pairs = zip(texts, found, strict=True)
-    return [(text, it, encode(text)) for text, it in pairs if it["ids"] != encode(text) or it["text"] != decode(encode(text))]
+    return [(text, one, encode(text)) for text, one in pairs if one["ids"] != encode(text) or one["text"] != decode(encode(text))]
 
 
 SETTINGS = {
@@ -62,11 +62,11 @@ def test_matches_sentencepiece_ids_and_text(name, tmp_path):
     path = tmp_path / "tokenizer.model"
     model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     texts = TEXTS + list(random_texts(1500))
-    # SentencePiece shows unknown characters by a text of its own.
-    failures = wrong(path, texts, model.encode, lambda ids: model.decode(ids).replace(" ⁇ ", "<unk>"))
-    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
-    ends = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(ends))
+    # SentencePiece decodes unknown tokens as " ⁇ ".
+    failures = mismatches(path, texts, model.encode, lambda ids: model.decode(ids).replace(" ⁇ ", "<unk>"))
+    assert not failures, f"{len(failures)} of {len(texts)} texts differ: {failures[:2]}"
+    config = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert tokenize(path, ["a b"])[0]["ids"] == [model.bos_id(), *model.encode("a b"), model.eos_id()]
 
 
@@ -86,8 +86,8 @@ def test_matches_tiktoken_ids_and_text(name, tmp_path):
     added = {"600": {"content": "<|end|>", "special": False}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pat_str": PATTERNS[name], "added_tokens_decoder": added}))
     texts = [*TEXTS, "a<|end|> b", *random_texts(1500)]
-    failures = wrong(path, texts, lambda text: encoding.encode(text, allowed_special="all"), encoding.decode)
-    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    failures = mismatches(path, texts, lambda text: encoding.encode(text, allowed_special="all"), encoding.decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts differ: {failures[:2]}"
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
@@ -109,12 +109,12 @@ def test_unigram_matches_tokenizers_library_ids(byte_fallback, tmp_path):
     path = tmp_path / "tokenizer.json"
     tokenizer.save(str(path))
     texts = TEXTS + list(random_texts(1500))
-    failures = wrong(path, texts, lambda text: tokenizer.encode(text).ids, tokenizer.decode)
-    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    failures = mismatches(path, texts, lambda text: tokenizer.encode(text).ids, tokenizer.decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts differ: {failures[:2]}"
 
 
 def word_pieces(lowercase):
-    """A small vocabulary of BERT's kind, trained on these texts."""
+    """A small WordPiece tokenizer as BERT uses, trained on the corpus."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -136,14 +136,14 @@ def test_wordpiece_matches_tokenizers_library_ids(lowercase, tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = [*TEXTS, "[CLS] a[MASK]b ΟΔΟΣ İ ", "it 's n't , do not !", "x" * 101, *random_texts(1500)]
     decode = lambda ids: tokenizer.decode(ids, skip_special_tokens=True)  # noqa: E731
-    failures = wrong(tmp_path / "tokenizer.json", texts, lambda text: tokenizer.encode(text).ids, decode)
-    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    failures = mismatches(tmp_path / "tokenizer.json", texts, lambda text: tokenizer.encode(text).ids, decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts differ: {failures[:2]}"
     words = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
     (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
-    failures = wrong(tmp_path / "plain" / "vocab.txt", texts, lambda text: tokenizer.encode(text).ids, decode)
-    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    failures = mismatches(tmp_path / "plain" / "vocab.txt", texts, lambda text: tokenizer.encode(text).ids, decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts differ: {failures[:2]}"
 
 
 TOKEN = {"__type": "AddedToken", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
@@ -172,11 +172,11 @@ def test_vocab_and_merges_files_match_transformers_ids(name, tmp_path):
     added = {"900": {"content": "<tool>", "special": False, "normalized": True}, "901": {"content": "<|im_start|>", "special": True}}
     settings = settings | {"tokenizer_class": kind, "added_tokens_decoder": added}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    judge = getattr(transformers, kind).from_pretrained(tmp_path)
+    reference = getattr(transformers, kind).from_pretrained(tmp_path)
     texts = [*TEXTS, "a<tool> b <mask>c<|im_start|>user</s> <s>", "I'LL SEE 12345", *random_texts(1500)]
-    decode = lambda ids: judge.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # noqa: E731
-    failures = wrong(tmp_path, texts, lambda text: judge(text)["input_ids"], decode)
-    assert not failures, f"{len(failures)} of {len(texts)} texts: {failures[:2]}"
+    decode = lambda ids: reference.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # noqa: E731
+    failures = mismatches(tmp_path, texts, lambda text: reference(text)["input_ids"], decode)
+    assert not failures, f"{len(failures)} of {len(texts)} texts differ: {failures[:2]}"
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(AssertionError, match=r"has `vocab\.json`, but no `merges\.txt`"):
         tokenize(tmp_path, ["a"])

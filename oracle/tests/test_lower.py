@@ -15,7 +15,7 @@ from oracle.support.served import Runtime
 
 
 def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forward") -> Any:
-    """Asserts that both runtimes agree with eager torch, with delegates on the engine."""
+    """Asserts that both runtimes agree with eager torch; our engine runs the delegates."""
     program = loads(path)
     assert max(errors_in_ours(runtime, path, calls, method)) <= BOUND
     assert max(errors_in_peer(path, calls, method)) <= BOUND
@@ -69,9 +69,9 @@ def test_methods_share_weights_unless_disabled(strategy: str | None, shared: boo
     assert [plan.name for plan in program.execution_plan] == ["forward", "prefill"]
     assert [len(plan.delegates) for plan in program.execution_plan] == [2, 2]
     weight = module.linear.weight.detach().numpy().tobytes()
-    turned = module.linear.weight.detach().t().contiguous().numpy().tobytes()
-    found = sum(path.read_bytes().count(one) for one in (weight, turned))
-    # Two partitions use the weight.
+    transposed = module.linear.weight.detach().t().contiguous().numpy().tobytes()
+    found = sum(path.read_bytes().count(one) for one in (weight, transposed))
+    # Each method has two partitions, and both use the weight.
     assert found == (2 if shared else 4)
     named = deserialize_pte_binary(path.read_bytes()).named_data
     assert len(named.pte_data if named else {}) == (2 if shared else 0)
@@ -82,9 +82,9 @@ def test_rejects_weight_sharing_with_mismatched_partitions(coremill_fails: Comma
     save(Apply(network), (torch.randn(2, 4),), tmp_path / "one.pt2")
     save(Apply(lambda self, value: self.linear(value)), (torch.randn(2, 4),), tmp_path / "two.pt2")
     models = [f"{name}={tmp_path / name}.pt2" for name in ("one", "two")]
-    told = coremill_fails("lower", *models, "-o", tmp_path / "m.pte", "--skip-ops", "aten.sinh.default")
-    assert "`one` has 2 (and 1 calls outside), `two` has 1 (and 0 calls outside)" in told
-    assert "--weight-sharing disabled" in told
+    error = coremill_fails("lower", *models, "-o", tmp_path / "m.pte", "--skip-ops", "aten.sinh.default")
+    assert "`one` has 2 (and 1 calls outside), `two` has 1 (and 0 calls outside)" in error
+    assert "--weight-sharing disabled" in error
 
 
 def test_constant_methods_return_their_values(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_keep_mutable_buffers_leaves_state_in_program(name: str, runtime: Runtim
 
 
 class Chosen(torch.nn.Module):
-    """A generated name of the first input would be equal to the second's name."""
+    """The name generated for the first input would otherwise equal the name of the second input."""
 
     def forward(self, x: torch.Tensor, x_1: torch.Tensor) -> torch.Tensor:
         return torch.where(x, x_1, x_1 * 2)
@@ -162,7 +162,7 @@ def test_compile_specs_are_applied_and_stored(runtime: Runtime, coremill: Comman
 
 
 def test_applies_executorch_enumerated_shapes_spec(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Shapes in the form of ExecuTorch's own generator."""
+    """The compile spec comes from ExecuTorch's own generator."""
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from torch.export import Dim
 
@@ -184,19 +184,19 @@ def test_applies_executorch_enumerated_shapes_spec(runtime: Runtime, coremill: C
 def test_full_graph_error_locates_unsupported_call(coremill_fails: Command, tmp_path: Path) -> None:
     """A call that cannot be delegated is reported with its location."""
     save(Apply(lambda self, value: torch.linalg.eigvalsh(value)), (torch.randn(4, 4),), tmp_path / "m.pt2")
-    told = coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--full-graph")
-    assert "aten.linalg" in told
-    assert "lowered_programs.py" in told
+    error = coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--full-graph")
+    assert "aten.linalg" in error
+    assert "lowered_programs.py" in error
     assert not (tmp_path / "m.pte").exists()
 
 
-def test_partition_report_lists_excluded_ops(coremill: Command, coremill_told: Command, tmp_path: Path) -> None:
+def test_partition_report_lists_excluded_ops(coremill_stderr: Command, tmp_path: Path) -> None:
     """The report lists the calls outside delegates, with reasons, locations and costs."""
     save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     options = ["--skip-ops", "aten.sinh.default,aten.no_such_operator.default", "--partition-report"]
-    told = coremill_told("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *options)
+    output = coremill_stderr("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *options)
     for part in ("aten.sinh.default", "excluded by the options", "aten.no_such_operator.default"):
-        assert part in told, told
+        assert part in output, output
 
 
 def test_identifiers_derive_from_content(coremill: Command, tmp_path: Path) -> None:

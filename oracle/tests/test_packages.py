@@ -15,7 +15,6 @@ def test_coremltools_loads_zoo_package(package: Path) -> None:
 
 
 def test_check_accepts_coremltools_package(package: Path, coremill: Command) -> None:
-    """`coremill check` accepts packages of coremltools."""
     coremill("check", package)
 
 

@@ -33,5 +33,5 @@ def delegated() -> Path:
 @pytest.mark.parametrize("name", DELEGATED)
 def test_extracts_and_runs_executorch_coreml_programs(name: str, runtime: Runtime, delegated: Path, tmp_path: Path) -> None:
     path = delegated / f"{name}.pte"
-    told = judge(path, path.with_suffix(".npz"), os.environ["COREMILL"], runtime, tmp_path, DELEGATED[name])
-    assert told.endswith(" fine"), told
+    result = judge(path, path.with_suffix(".npz"), os.environ["COREMILL"], runtime, tmp_path, DELEGATED[name])
+    assert result.endswith(" fine"), result

@@ -17,8 +17,8 @@ from oracle.corpora import ranges
 
 def decibels(wanted: numpy.ndarray, found: numpy.ndarray) -> float:
     """The signal-to-noise ratio."""
-    off = float(((wanted - found) ** 2).sum())
-    return math.inf if off == 0 else 10 * math.log10(float((wanted**2).sum()) / off)
+    noise = float(((wanted - found) ** 2).sum())
+    return math.inf if noise == 0 else 10 * math.log10(float((wanted**2).sum()) / noise)
 
 
 def exported(name: str, folder: Path) -> tuple[Path, torch.Tensor, numpy.ndarray]:
@@ -36,8 +36,8 @@ def test_auto_precision_fixes_fp16_overflow(name: str, coremill: Command, tmp_pa
     """Plain `fp16` fails; the fixed package, rounded as on the device, is close to torch."""
     archive, x, wanted = exported(name, tmp_path)
     package = tmp_path / "model.mlpackage"
-    told = json.loads(coremill("convert", archive, "-o", package, "--precision", "auto", "--json"))
-    chosen = told["conversions"][0]["chosen"]
+    report = json.loads(coremill("convert", archive, "-o", package, "--precision", "auto", "--json"))
+    chosen = report["conversions"][0]["chosen"]
     assert chosen["holds"]
     assert chosen["samples"] == 1
     assert chosen["cures"]
@@ -49,8 +49,8 @@ def test_auto_precision_fixes_fp16_overflow(name: str, coremill: Command, tmp_pa
     assert outcome["after"] >= 40
     in_fp16 = [cure for cure in chosen["cures"] if not cure["in_fp32"]]
     assert 2 * len(in_fp16) >= len(chosen["cures"])
-    integers = {"x": x.numpy()} if x.is_floating_point() else {"tokens": x.numpy().astype(numpy.int32)}
-    (found,) = conversion.run(package, [integers], "fp16")
+    inputs = {"x": x.numpy()} if x.is_floating_point() else {"tokens": x.numpy().astype(numpy.int32)}
+    (found,) = conversion.run(package, [inputs], "fp16")
     assert decibels(wanted, next(iter(found.values()))) > 40
     assert loads_in_coremltools(package) == []
 
@@ -59,9 +59,9 @@ def test_auto_precision_applies_to_executorch_programs(coremill: Command, tmp_pa
     """Fixes apply to ExecuTorch programs as to packages."""
     archive, _, _ = exported("dpt-large", tmp_path)
     program = tmp_path / "model.pte"
-    told = json.loads(coremill("lower", archive, "-o", program, "--precision", "auto", "--verify", "--json"))
-    assert told["chosen"]["holds"]
-    assert told["methods"][0]["verified"]["holds"]
+    report = json.loads(coremill("lower", archive, "-o", program, "--precision", "auto", "--verify", "--json"))
+    assert report["chosen"]["holds"]
+    assert report["methods"][0]["verified"]["holds"]
 
 
 class Sharp(nn.Module):
@@ -76,18 +76,18 @@ def test_unfixable_overflow_falls_back_to_fp32(coremill: Command, tmp_path: Path
     archive, package = tmp_path / "model.pt2", tmp_path / "model.mlpackage"
     x = torch.rand(4, 16) * 10 + 20
     torch.export.save(torch.export.export(Sharp(), (x,)), archive)
-    told = json.loads(coremill("convert", archive, "-o", package, "--precision", "auto", "--json"))
-    chosen = told["conversions"][0]["chosen"]
+    report = json.loads(coremill("convert", archive, "-o", package, "--precision", "auto", "--json"))
+    chosen = report["conversions"][0]["chosen"]
     assert chosen["holds"]
-    wide = {name for cure in chosen["cures"] for name in cure["in_fp32"]}
-    assert any("exp" in name for name in wide)
+    in_fp32 = {name for cure in chosen["cures"] for name in cure["in_fp32"]}
+    assert any("exp" in name for name in in_fp32)
     (found,) = conversion.run(package, [{"x": x.numpy()}], "fp16")
     assert decibels(Sharp()(x).numpy(), next(iter(found.values()))) > 40
 
 
 def test_auto_precision_keeps_fp16_without_overflow(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
-    """If no fix is needed, the package equals that of plain `fp16`. Samples decide this, and invalid ones are
-    refused."""
+    """If no fix is needed, the package equals the package of plain `fp16`. Samples with large values require fixes, and
+    invalid samples are errors."""
     archive = tmp_path / "model.pt2"
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
@@ -100,10 +100,10 @@ def test_auto_precision_keeps_fp16_without_overflow(coremill: Command, coremill_
     assert plain.read_text() == auto.read_text()
     large = tmp_path / "large.npz"
     numpy.savez(large, input=1e5 * numpy.random.default_rng(0).standard_normal((3, 16), numpy.float32))
-    told = json.loads(
+    report = json.loads(
         coremill("convert", archive, "-o", tmp_path / "large.mlpackage", "--precision", "auto", "--samples", large, "--json")
     )
-    chosen = told["conversions"][0]["chosen"]
+    chosen = report["conversions"][0]["chosen"]
     assert chosen["holds"]
     assert chosen["cures"]
     assert chosen["outputs"][0]["after"] >= 40

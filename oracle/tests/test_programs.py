@@ -146,12 +146,11 @@ DAMAGES = [
     set_an_empty_message,
     add_unknown_field,
 ]
-OF_DESCRIPTION = [drop_metadata, change_author, change_shape, change_version, set_an_empty_message]
+DESCRIPTION_DAMAGES = [drop_metadata, change_author, change_shape, change_version, set_an_empty_message]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_detects_model_change_in_both_directions(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
-    """A single change is a single difference, in both directions."""
     copy = changed(original, tmp_path, damage)
     assert differences(original, copy)
     assert differences(copy, original)
@@ -161,11 +160,11 @@ def test_detects_model_change_in_both_directions(original: Path, tmp_path: Path,
 def test_program_only_ignores_description_changes(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
     """With `program_only`, only descriptions may differ."""
     found = differences(original, changed(original, tmp_path, damage), program_only=True)
-    assert bool(found) == (damage not in OF_DESCRIPTION)
+    assert bool(found) == (damage not in DESCRIPTION_DAMAGES)
 
 
 def test_reports_unknown_protobuf_fields() -> None:
-    """The change above adds an unknown field."""
+    """`add_unknown_field` adds the same bytes."""
     model = Model()
     model.MergeFromString(bytes([0xA0, 0x38, 7]))
     assert unknown(model) == [(900, 0, 7)]
@@ -176,14 +175,14 @@ def test_detects_flipped_weight_bit(original: Path, tmp_path: Path, position: in
     """A flipped bit in the first or last weight is noticed."""
     copy = changed(original, tmp_path, lambda model: None)
     content = bytearray(weight_file(copy).read_bytes())
-    offset = operations_offset(read(copy).model)
+    offset = weight_offset(read(copy).model)
     content[offset + 64 + position] ^= 1
     weight_file(copy).write_bytes(content)
     (difference,) = differences(original, copy)
     assert f"the weights differ from byte {position} on" in difference
 
 
-def operations_offset(model: Any) -> int:
+def weight_offset(model: Any) -> int:
     """The offset of the large weight."""
     values = (operation.attributes["val"] for operation in operations(model) if "val" in operation.attributes)
     blobs = [value for value in values if value.WhichOneof("value") == "blobFileValue"]
@@ -198,7 +197,7 @@ def test_detects_changed_weight_storage_type(original: Path, tmp_path: Path) -> 
     """A changed element type of a weight's entry is noticed."""
     copy = changed(original, tmp_path, lambda model: None)
     content = bytearray(weight_file(copy).read_bytes())
-    struct.pack_into("<I", content, operations_offset(read(copy).model) + 4, 14)
+    struct.pack_into("<I", content, weight_offset(read(copy).model) + 4, 14)
     weight_file(copy).write_bytes(content)
     (difference,) = differences(original, copy)
     assert "storage type and padding" in difference
@@ -228,7 +227,6 @@ def test_ignores_weight_file_name_and_offset(original: Path, tmp_path: Path) -> 
 
 
 def test_ignores_manifest_identifiers_and_map_order(original: Path, tmp_path: Path) -> None:
-    """The identifiers in the manifest and the order of maps are ignored."""
     copy = changed(original, tmp_path, lambda model: None)
     manifest = json.loads((copy / "Manifest.json").read_text())
     renamed = {identifier: str(uuid.UUID(int=i)) for i, identifier in enumerate(manifest["itemInfoEntries"])}
@@ -263,12 +261,10 @@ def test_coremltools_rejects_invalid_program(original: Path, tmp_path: Path, dam
 
 
 def test_coremltools_rejects_missing_weights(original: Path, tmp_path: Path) -> None:
-    """coremltools refuses missing weights."""
     copy = changed(original, tmp_path, lambda model: None)
     weight_file(copy).unlink()
     assert loads_in_coremltools(copy)
 
 
 def test_coremltools_accepts_unchanged_package(original: Path, tmp_path: Path) -> None:
-    """coremltools accepts the unchanged package."""
     assert loads_in_coremltools(changed(original, tmp_path, lambda model: None)) == []

@@ -176,42 +176,42 @@ def bits(number: float) -> str:
 
 def value_of(value: schema.EValue) -> list:
     """A value in the format of `dump`."""
-    held = value.val
-    name = type(held).__name__
-    match held:
+    content = value.val
+    name = type(content).__name__
+    match content:
         case schema.Null():
             return [name]
         case schema.Double():
-            return [name, bits(held.double_val)]
+            return [name, bits(content.double_val)]
         case schema.DoubleList():
-            return [name, [bits(item) for item in held.items]]
+            return [name, [bits(item) for item in content.items]]
         case schema.Int() | schema.Bool() | schema.String():
-            return [name, next(iter(dataclasses.asdict(held).values()))]
+            return [name, next(iter(dataclasses.asdict(content).values()))]
         case schema.Tensor():
-            place = held.allocation_info
-            extra = held.extra_tensor_info
+            place = content.allocation_info
+            extra = content.extra_tensor_info
             external = extra is not None and extra.location == schema.TensorDataLocation.EXTERNAL
             return [
                 name,
                 {
-                    "scalar_type": int(held.scalar_type),
-                    "sizes": list(held.sizes),
-                    "dim_order": list(held.dim_order),
-                    "dynamism": int(held.shape_dynamism),
-                    "buffer": 0 if external else held.data_buffer_idx,
+                    "scalar_type": int(content.scalar_type),
+                    "sizes": list(content.sizes),
+                    "dim_order": list(content.dim_order),
+                    "dynamism": int(content.shape_dynamism),
+                    "buffer": 0 if external else content.data_buffer_idx,
                     "place": place and [place.memory_id, place.memory_offset_low | place.memory_offset_high << 32],
                     "external": external,
                     "name": extra.fully_qualified_name if extra else None,
-                    "requires_grad": held.requires_grad,
+                    "requires_grad": content.requires_grad,
                 },
             ]
         case _:
-            return [name, list(held.items)]
+            return [name, list(content.items)]
 
 
 def instruction_of(instruction: schema.Instruction) -> list:
-    held = instruction.instr_args
-    return [type(held).__name__, *dataclasses.asdict(held).values()]
+    arguments = instruction.instr_args
+    return [type(arguments).__name__, *dataclasses.asdict(arguments).values()]
 
 
 def described(data: bytes) -> dict:
@@ -305,7 +305,7 @@ def test_rewritten_programs_pass_executorch_verification(programs: dict[str, tup
     file, again, _, _, _ = programs[name]
     program = Runtime.get().load_program(again, verification=Verification.InternalConsistency)
     assert program.method_names == {"forward"}
-    # Inline data moves to segments, which are aligned.
+    # Only the file with inline delegate data may grow: the data moves to aligned segments.
     assert again.stat().st_size <= file.stat().st_size or name == "inline"
     data = again.read_bytes()
     if data[8:12] == b"eh00":
@@ -314,10 +314,10 @@ def test_rewritten_programs_pass_executorch_verification(programs: dict[str, tup
         assert 0 <= base - size < 128
 
 
-RUN = [name for name in PROGRAMS if name not in ("delegates", "inline")]
+RUNNABLE = [name for name in PROGRAMS if name not in ("delegates", "inline")]
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", RUNNABLE)
 def test_rewritten_programs_return_equal_results(programs: dict[str, tuple], name: str) -> None:
     file, again, _, _, inputs = programs[name]
     before, after = execute(file, inputs), execute(again, inputs)
@@ -402,8 +402,8 @@ def unpacked(data: bytes, directory: Path) -> dict[str, list | None]:
 def blob(program: bytes, method: int = 0, delegate: int = 0) -> bytes:
     """The payload of a delegate, including named data."""
     file = deserialize_pte_binary(program)
-    held = file.program.execution_plan[method].delegates[delegate]
-    data = bytes(file.program.backend_delegate_data[held.processed.index].data)
+    lowered = file.program.execution_plan[method].delegates[delegate]
+    data = bytes(file.program.backend_delegate_data[lowered.processed.index].data)
     if data.startswith(b"CMJR"):
         entry = file.named_data.pte_data[json.loads(data[4:])["key"]]
         return bytes(file.named_data.buffers[entry.buffer_index])

@@ -107,7 +107,6 @@ def test_lower_quantizes_weights_like_coremltools(
     coremill: Command,
     tmp_path: Path,
 ) -> None:
-    """Operations and numbers are equal."""
     torch.manual_seed(0)
     kind, example = MODELS[name]
     program = torch.export.export(kind().eval(), (example,)).run_decompositions({})
@@ -144,14 +143,14 @@ def test_rejects_invalid_quantizer_configs(coremill_fails: Command, tmp_path: Pa
     kind, example = MODELS["dense"]
     torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
 
-    def told(config: str, *options: str) -> str:
+    def error(config: str, *options: str) -> str:
         spec = ["--compile-spec", f"{KEY}={config}"]
         return coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *spec, *options)
 
-    assert "needs iOS18; this program targets iOS17" in told('{"dtype": "int4"}', "--target", "ios17")
-    assert "unknown key `bits`; the keys are `mode`, `dtype`" in told('{"bits": 4}')
+    assert "needs iOS18; this program targets iOS17" in error('{"dtype": "int4"}', "--target", "ios17")
+    assert "unknown key `bits`; the keys are `mode`, `dtype`" in error('{"bits": 4}')
     blocks = '{"granularity": "per_block", "block_size": [1, 0], "weight_threshold": 100}'
-    assert "`block_size` has 2 elements" in told(blocks)
+    assert "`block_size` has 2 elements" in error(blocks)
     assert not (tmp_path / "m.pte").exists()
 
 

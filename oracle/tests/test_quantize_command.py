@@ -19,7 +19,7 @@ from oracle.checkers.programs import loads_in_coremltools
 from oracle.conftest import Command
 from oracle.support.distance import within
 
-#: Samples per call: the network accepts batches.
+#: The batch size of the network; each sample file contains one batch.
 BATCH = 300
 
 
@@ -51,12 +51,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digits, torch.Ten
     order = torch.randperm(len(x))
     x, y = x[order], y[order]
     network = Digits()
-    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
     for _ in range(12):
         for start in range(0, 1197, 64):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.cross_entropy(network(x[start : start + 64]), y[start : start + 64]).backward()
-            optimiser.step()
+            optimizer.step()
     network.eval()
     torch.export.save(torch.export.export(network, (x[:BATCH],)), folder / "digits.pt2")
     (folder / "samples").mkdir()
@@ -73,7 +73,7 @@ def outputs(package: Path, x: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(found: torch.Tensor, labels: torch.Tensor) -> float:
-    """In percent."""
+    """The accuracy in percent."""
     return 100 * float((found.argmax(1) == labels).float().mean())
 
 
@@ -103,10 +103,10 @@ def test_recipes_preserve_accuracy(
     network, x, y, folder = trained
     package = tmp_path / "model.mlpackage"
     samples = ["--samples", folder / "samples"] if recipe.startswith("int") else []
-    told = coremill(
+    output = coremill(
         "quantize", folder / "digits.pt2", "-o", package, "--recipe", recipe, *samples, *options, "--json"
     )
-    report = json.loads(told)
+    report = json.loads(output)
     assert loads_in_coremltools(package) == []
     inspected = json.loads(coremill("inspect", package, "--json"))
     assert inspected["functions"][0]["opset"] == opset
@@ -157,14 +157,14 @@ keep = true
 
 
 def test_int4_error_is_below_half_of_coremltools(trained: tuple, coremill: Command, tmp_path: Path) -> None:
-    """The same two layers, a convolution and a linear one, with the same groups; coremltools also uses zero points."""
+    """Both quantize the same two layers with the same group size; coremltools also uses zero points."""
     network, x, _, folder = trained
     package, peer, rules = tmp_path / "model.mlpackage", tmp_path / "peer.mlpackage", tmp_path / "rules.toml"
     rules.write_text(FOUR_BITS)
     common = ["quantize", folder / "digits.pt2", "-o", package, "--recipe", "int4-per-group", "--rules", rules]
-    told = coremill(*common, "--samples", folder / "samples", "--effort", "2", "--json")
-    done = [one for one in json.loads(told)["layers"] if one["kept"] is None]
-    assert {one["op"] for one in done} == {"conv", "linear"}
+    output = coremill(*common, "--samples", folder / "samples", "--effort", "2", "--json")
+    quantized = [one for one in json.loads(output)["layers"] if one["kept"] is None]
+    assert {one["op"] for one in quantized} == {"conv", "linear"}
     inputs = [coremltools.TensorType(name="x", shape=(BATCH, 1, 8, 8))]
     converted = coremltools.convert(
         torch.jit.trace(network, x[:BATCH]),
@@ -182,8 +182,8 @@ def test_int4_error_is_below_half_of_coremltools(trained: tuple, coremill: Comma
 
 @pytest.mark.parametrize("recipe", ["int8-static", "int4-per-channel"])
 def test_higher_effort_never_lowers_snr(recipe: str, coremill: Command, tmp_path: Path) -> None:
-    """Measured on the samples, by the report and by the outputs of the packages; bias correction hurts here in 8
-    bits."""
+    """The ratios are measured on the samples: in the report, and from the outputs of the packages. With 8 bits, effort 1
+    falls back to effort 0, because bias correction would increase the error."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 12)).eval()
     with torch.no_grad():
@@ -232,8 +232,8 @@ def test_quantizes_partitions_around_undelegated_calls(coremill: Command, tmp_pa
     for index in range(3):
         numpy.savez(tmp_path / f"{index}.npz", x=torch.randn(8, 32).numpy())
     samples = [part for index in range(3) for part in ("--samples", tmp_path / f"{index}.npz")]
-    told = coremill("quantize", archive, "-o", program, "--recipe", "int8-static", *samples, "--json")
-    report = json.loads(told)
+    output = coremill("quantize", archive, "-o", program, "--recipe", "int8-static", *samples, "--json")
+    report = json.loads(output)
     assert {one["module"] for one in report["layers"] if one["op"] == "linear"} == {"before", "behind"}
     assert all(one["layer_db"] > 20 for one in report["layers"])
     assert report["model_db"] > 20
@@ -299,7 +299,7 @@ def test_rules_select_layers_by_module_op_and_size(
 
 
 def test_worst_layer_matches_ablation(trained: tuple, coremill: Command, tmp_path: Path) -> None:
-    """Rules quantize each layer alone, and the packages' outputs are compared."""
+    """Quantizes each layer alone with `--keep`, and compares the outputs of the packages with torch."""
     network, _, _, folder = trained
     package = tmp_path / "model.mlpackage"
     common = ["quantize", folder / "digits.pt2", "-o", package, "--samples", folder / "samples", "--json"]
@@ -313,8 +313,8 @@ def test_worst_layer_matches_ablation(trained: tuple, coremill: Command, tmp_pat
     for name, module in names.items():
         others = ",".join(other for other in names.values() if other != module)
         coremill(*common, "--recipe", "int4-per-channel", "--keep", others)
-        off = outputs(package, x) - wanted
-        noise[name] = float((wanted**2).sum() / (off**2).sum())
+        difference = outputs(package, x) - wanted
+        noise[name] = float((wanted**2).sum() / (difference**2).sum())
     worst = min(noise, key=lambda name: noise[name])
     assert report["layers"][0]["name"] == worst
     for one in report["layers"]:
@@ -344,8 +344,8 @@ def test_image_samples_match_array_samples(coremill: Command, coremill_fails: Co
         assert report["samples"] == 2
         reports.append([one["model_db"] for one in report["layers"]])
     assert within(numpy.array(reports[0]), numpy.array(reports[1]), relative=1e-7, absolute=0.5)
-    told = coremill_fails(*common, "-o", tmp_path / "m.mlpackage", "--samples", tmp_path / "pictures", "--std", "0")
-    assert "no deviation of 0" in told
+    error = coremill_fails(*common, "-o", tmp_path / "m.mlpackage", "--samples", tmp_path / "pictures", "--std", "0")
+    assert "no deviation of 0" in error
 
 
 def test_rejects_invalid_inputs_before_quantizing(trained: tuple, coremill_fails: Command, tmp_path: Path) -> None:
@@ -353,35 +353,35 @@ def test_rejects_invalid_inputs_before_quantizing(trained: tuple, coremill_fails
     _, _, _, folder = trained
     archive, package = folder / "digits.pt2", tmp_path / "model.mlpackage"
 
-    def told(*options: object) -> str:
+    def error(*options: object) -> str:
         found = coremill_fails("quantize", archive, "-o", package, *options)
         assert not package.exists()
         return found
 
     static = ["--recipe", "int8-static"]
-    assert "samples are needed" in told(*static)
-    assert "`--effort 2` uses them to round weights" in told("--recipe", "int4-per-group", "--effort", "2")
-    assert "the recipe needs iOS17" in told(*static, "--target", "ios16")
-    assert "--target ios18" in told("--recipe", "int4-per-group", "--target", "ios17")
-    assert "quantizes nothing in `encoder`" in told(*static, "--keep", "encoder")
-    assert "unknown operation `conv2d`" in told(*static, "--keep-ops", "conv2d")
-    assert "no layer can be quantized: `hidden` stays" in told("--recipe", "int4-per-group", "--group-size", 33)
+    assert "samples are needed" in error(*static)
+    assert "`--effort 2` uses them to round weights" in error("--recipe", "int4-per-group", "--effort", "2")
+    assert "the recipe needs iOS17" in error(*static, "--target", "ios16")
+    assert "--target ios18" in error("--recipe", "int4-per-group", "--target", "ios17")
+    assert "quantizes nothing in `encoder`" in error(*static, "--keep", "encoder")
+    assert "unknown operation `conv2d`" in error(*static, "--keep-ops", "conv2d")
+    assert "no layer can be quantized: `hidden` stays" in error("--recipe", "int4-per-group", "--group-size", 33)
     wrong = tmp_path / "wrong.npz"
     numpy.savez(wrong, x=numpy.zeros((1, 3, 8, 8), numpy.float32))
-    assert "wrong.npz" in told(*static, "--samples", wrong)
+    assert "wrong.npz" in error(*static, "--samples", wrong)
     (tmp_path / "empty").mkdir()
-    assert "neither pictures nor" in told(*static, "--samples", tmp_path / "empty")
+    assert "neither pictures nor" in error(*static, "--samples", tmp_path / "empty")
     network = Digits().eval()
     with torch.no_grad():
         network.hidden.weight[0, 0] = math.nan
     archive = tmp_path / "nan.pt2"
     torch.export.save(torch.export.export(network, (torch.zeros(BATCH, 1, 8, 8),)), archive)
-    assert "holds NaN" in told(*static, "--samples", folder / "samples")
+    assert "holds NaN" in error(*static, "--samples", folder / "samples")
     with torch.no_grad():
         network.hidden.weight[0, 0] = 0
         network.first.bias[2] = math.inf
     torch.export.save(torch.export.export(network, (torch.zeros(BATCH, 1, 8, 8),)), archive)
-    assert "the bias of" in told("--recipe", "int8-weight-only")
-    assert "holds inf" in told("--recipe", "int8-weight-only")
+    assert "the bias of" in error("--recipe", "int8-weight-only")
+    assert "holds inf" in error("--recipe", "int8-weight-only")
     torch.export.save(torch.export.export(nn.Conv2d(1, 2, 3), (torch.zeros(1, 1, 8, 8),)), archive)
-    assert "the recipe `int4-per-group` is for no layer" in told("--recipe", "int4-per-group")
+    assert "the recipe `int4-per-group` is for no layer" in error("--recipe", "int4-per-group")

@@ -1,6 +1,6 @@
-"""Programs quantized by torchao: packages are as small, and their results are compared with the quantized program in eager torch.
+"""Programs quantized by torchao: packages are no larger than coremltools', and their results match the program in eager torch.
 
-Every third scheme is tested; `COREMILL_ALL_CASES=1` tests all of them.
+By default, every third scheme is tested; `COREMILL_ALL_CASES=1` tests all of them.
 """
 
 import json
@@ -66,8 +66,8 @@ class Words(nn.Module):
         return self.out(nn.functional.gelu(self.layer(self.table(words))))
 
 
-class Looked(nn.Module):
-    """A layer with a palettized weight. torchao's own lookup tables support matrices only, its operator all ranks."""
+class Palettized(nn.Module):
+    """A palettized weight. torchao's tensor subclass supports only matrices; its operator supports all ranks."""
 
     def __init__(self, weight: torch.Tensor, bits: int, blocks: list[int]) -> None:
         super().__init__()
@@ -94,11 +94,11 @@ class Pictures(nn.Module):
         self.weights = nn.ModuleDict()
 
     def look_up(self, bits: int, blocks: list[int]) -> None:
-        """Blocks that do not divide an axis have the axis's length."""
+        """Palettizes all weights. A block size that does not divide an axis is replaced by -1, the whole axis."""
         for name in ("plain", "groups", "depth", "up"):
             weight = getattr(self, name).weight
             fitting = [-1 if extent % size else size for size, extent in zip(blocks, weight.shape, strict=True)]
-            self.weights[name] = Looked(weight, bits, fitting)
+            self.weights[name] = Palettized(weight, bits, fitting)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv = nn.functional.conv2d
@@ -115,14 +115,14 @@ class Case:
     name: str
     model: type[nn.Module]
     quantize: Quantize
-    #: The chosen release, and the element types of the stored weights.
+    #: The expected target, and the possible element types of the stored weights.
     target: str
     stored: set[str] = field(default_factory=set)
     decibels: float = WEIGHT_ONLY_DB
 
 
-def both(module: nn.Module, _: str) -> bool:
-    """Selects the modules that the schemes support."""
+def is_supported(module: nn.Module, _: str) -> bool:
+    """Whether the schemes support a module."""
     return isinstance(module, nn.Linear | nn.Embedding)
 
 
@@ -131,13 +131,13 @@ def intx(bits: int, granularity: PerAxis | PerGroup, mapping: MappingType) -> Qu
     config = IntxWeightOnlyConfig(
         weight_dtype=getattr(torch, f"int{bits}"), granularity=granularity, mapping_type=mapping
     )
-    return lambda module: quantize_(module, config, both)
+    return lambda module: quantize_(module, config, is_supported)
 
 
 def codebook(bits: int, blocks: list[int]) -> Quantize:
     """Lookup tables for blocks of rows or columns."""
     config = CodebookWeightOnlyConfig(dtype=getattr(torch, f"uint{bits}"), block_size=blocks)
-    return lambda module: quantize_(module, config, both)
+    return lambda module: quantize_(module, config, is_supported)
 
 
 def cases() -> Iterator[Case]:
@@ -162,7 +162,7 @@ def cases() -> Iterator[Case]:
                     continue
                 shown = "x".join("all" if size < 0 else str(size) for size in blocks)
                 one_table = blocks == [-1, -1] and bits != 3
-                # Before iOS 18, indices are bytes that contain several.
+                # Before iOS18, several indices are packed into each byte.
                 stored = {"uint8"} if one_table else {index[bits]}
                 target = "iOS16" if one_table else "iOS18"
                 yield Case(
@@ -190,10 +190,10 @@ def cases() -> Iterator[Case]:
 
 
 CASES = list(cases())
-TRIED = CASES if ALL else [*CASES[:-3:3], *CASES[-3:]]
+TESTED = CASES if ALL else [*CASES[:-3:3], *CASES[-3:]]
 
 
-def made(case: Case) -> tuple[nn.Module, torch.Tensor]:
+def quantized(case: Case) -> tuple[nn.Module, torch.Tensor]:
     """The quantized module, and an example input."""
     torch.manual_seed(len(case.name))
     module = case.model().eval()
@@ -211,13 +211,13 @@ def size(package: Path) -> int:
     return sum(file.stat().st_size for file in package.rglob("*") if file.is_file())
 
 
-def of_the_peer(program: torch.export.ExportedProgram, target: str, folder: Path) -> tuple[Path | None, str]:
+def convert_with_coremltools(program: torch.export.ExportedProgram, target: str, folder: Path) -> tuple[Path | None, str]:
     """Converts a program with coremltools for this release, or for the newest if that fails. Returns the package or
     the reason of the failure."""
     package, reason = folder / "peer.mlpackage", ""
     for release in (target, "iOS18"):
         try:
-            made = ct.convert(
+            model = ct.convert(
                 program.run_decompositions({}),
                 minimum_deployment_target=getattr(ct.target, release),
                 skip_model_load=True,
@@ -225,7 +225,7 @@ def of_the_peer(program: torch.export.ExportedProgram, target: str, folder: Path
         except Exception as error:  # coremltools raises many kinds of exceptions.
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
             continue
-        made.save(str(package))
+        model.save(str(package))
         return package, ""
     return None, reason
 
@@ -238,7 +238,7 @@ def decibels(found: numpy.ndarray, wanted: torch.Tensor) -> float:
     return math.inf if noise == 0 else 10 * math.log10((signal**2).sum() / noise)
 
 
-def ran(package: Path, x: torch.Tensor) -> numpy.ndarray:
+def run_package(package: Path, x: torch.Tensor) -> numpy.ndarray:
     """The only output of a package, rounded as on the device."""
     (name,) = [one.name for one in spec_inputs(package)]
     given = x.numpy().astype(numpy.float32 if x.is_floating_point() else numpy.int32)
@@ -252,7 +252,7 @@ def spec_inputs(package: Path) -> list:
     return list(function.inputs)
 
 
-def judged(archive: Path, folder: Path, coremill: Command, *options: str) -> tuple[Path, dict]:
+def convert_and_inspect(archive: Path, folder: Path, coremill: Command, *options: str) -> tuple[Path, dict]:
     """Converts an archive, loads the package with coremltools, and returns it with the output of `inspect`."""
     package = folder / "model.mlpackage"
     coremill("convert", archive, "-o", package, *options)
@@ -260,28 +260,28 @@ def judged(archive: Path, folder: Path, coremill: Command, *options: str) -> tup
     return package, json.loads(coremill("inspect", package, "--json"))
 
 
-def weight_types(told: dict) -> set[str]:
+def weight_types(summary: dict) -> set[str]:
     """The element types of a model's weights, except for the floats of scales, lookup tables and biases."""
-    return {one["dtype"] for one in told["weights"]["by_dtype"]} - {"fp16", "fp32", "int32"}
+    return {one["dtype"] for one in summary["weights"]["by_dtype"]} - {"fp16", "fp32", "int32"}
 
 
-@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
 def test_torchao_weights_stay_compressed_and_accurate(case: Case, coremill: Command, tmp_path: Path) -> None:
     """The weights stay compressed, the package targets the oldest release with the form, and the numbers agree."""
-    module, x = made(case)
+    module, x = quantized(case)
     archive = tmp_path / "model.pt2"
     program = torch.export.export(module, (x,))
     torch.export.save(program, archive)
-    package, told = judged(archive, tmp_path, coremill)
-    assert told["functions"][0]["opset"] == {"iOS16": "CoreML6", "iOS18": "CoreML8"}[case.target]
-    assert weight_types(told) <= case.stored
-    assert weight_types(told)
-    found = decibels(ran(package, x), module(x))
+    package, summary = convert_and_inspect(archive, tmp_path, coremill)
+    assert summary["functions"][0]["opset"] == {"iOS16": "CoreML6", "iOS18": "CoreML8"}[case.target]
+    assert weight_types(summary) <= case.stored
+    assert weight_types(summary)
+    found = decibels(run_package(package, x), module(x))
     assert found > case.decibels
-    peer, reason = of_the_peer(program, case.target, tmp_path)
-    # `pytest -rP` shows the table.
-    beside = f"coremltools: {size(peer)}" if peer else f"not in coremltools: {reason}"
-    print(f"{case.name:32} {case.target} {found:6.1f} dB {size(package):7} bytes, {beside}")
+    peer, reason = convert_with_coremltools(program, case.target, tmp_path)
+    # `pytest -rP` prints these lines as a table.
+    comparison = f"coremltools: {size(peer)}" if peer else f"not in coremltools: {reason}"
+    print(f"{case.name:32} {case.target} {found:6.1f} dB {size(package):7} bytes, {comparison}")
     assert peer is None or size(package) <= size(peer)
 
 
@@ -298,7 +298,7 @@ FORMS = [
 def test_plain_and_edge_exports_keep_quantized_weights(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
     """Weights that are plain tensors, and programs in ExecuTorch's dialects, yield the same package."""
     (case,) = [one for one in CASES if one.name == name]
-    module, x = made(case)
+    module, x = quantized(case)
     wanted = module(x)
     if form == "unwrapped":
         module = unwrap_tensor_subclass(module)
@@ -310,15 +310,15 @@ def test_plain_and_edge_exports_keep_quantized_weights(form: str, name: str, cor
         program = to_edge(program).exported_program()
     archive = tmp_path / "model.pt2"
     torch.export.save(program, archive)
-    package, told = judged(archive, tmp_path, coremill)
-    assert weight_types(told) <= case.stored
-    assert weight_types(told)
-    assert decibels(ran(package, x), wanted) > case.decibels
+    package, summary = convert_and_inspect(archive, tmp_path, coremill)
+    assert weight_types(summary) <= case.stored
+    assert weight_types(summary)
+    assert decibels(run_package(package, x), wanted) > case.decibels
     # `lower` delegates the complete program, with the same weights.
     coremill("lower", archive, "-o", tmp_path / "model.pte", "--full-graph")
     coremill("extract", tmp_path / "model.pte", "-o", tmp_path / "models")
     (inner,) = (tmp_path / "models").glob("*.mlpackage")
-    assert weight_types(json.loads(coremill("inspect", inner, "--json"))) == weight_types(told)
+    assert weight_types(json.loads(coremill("inspect", inner, "--json"))) == weight_types(summary)
 
 
 def static(per_channel: bool, dynamic: bool = False) -> Callable[[nn.Module, torch.Tensor], nn.Module]:
@@ -368,16 +368,16 @@ def test_static_quantization_keeps_int8_activations(per_channel: bool, edge: boo
     program = torch.export.export(module, (x,))
     archive = tmp_path / "model.pt2"
     torch.export.save(to_edge(program).exported_program() if edge else program, archive)
-    package, told = judged(archive, tmp_path, coremill)
-    (function,) = told["functions"]
+    package, summary = convert_and_inspect(archive, tmp_path, coremill)
+    (function,) = summary["functions"]
     assert function["opset"] == "CoreML7"
     counts = {one["op"]: one["count"] for one in function["histogram"]}
-    asked = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
-    assert counts["quantize"] == sum("quantize_per_tensor" in one and "dequantize" not in one for one in asked)
-    # They are not decomposed to arithmetic.
+    calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert counts["quantize"] == sum("quantize_per_tensor" in one and "dequantize" not in one for one in calls)
+    # Quantization is not decomposed to arithmetic.
     assert counts.keys().isdisjoint({"round", "sub", "mul", "real_div"})
-    assert "int8" in weight_types(told)
-    assert decibels(ran(package, x), module(x)) > STATIC_DB
+    assert "int8" in weight_types(summary)
+    assert decibels(run_package(package, x), module(x)) > STATIC_DB
     lines = coremill("text", package).splitlines()
     (conv,) = [line for line in lines if "conv(" in line and "groups" in line][:1]
     source = conv.split("x = ")[-1].rstrip(");")
@@ -385,7 +385,7 @@ def test_static_quantization_keeps_int8_activations(per_channel: bool, edge: boo
 
 
 class Tokens(nn.Module):
-    """Ranges per row, chosen at run time, as in torch's schemes for language models."""
+    """Quantizes each row with a range computed at run time, as torch's schemes for language models do."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__()
@@ -408,13 +408,13 @@ def test_dynamic_activation_quantization_matches_torch(scheme: str, coremill: Co
     x = torch.randn(4, 64) * torch.tensor([0.1, 1.0, 3.0, 30.0])[:, None] + 0.4
     module = static(True, True)(Layers().eval(), x) if scheme == "pt2e" else Tokens(scheme).eval()
     program = torch.export.export(module, (x,))
-    asked = {str(node.target) for node in program.graph.nodes if "choose_qparams" in str(node.target)}
-    assert asked
+    calls = {str(node.target) for node in program.graph.nodes if "choose_qparams" in str(node.target)}
+    assert calls
     archive = tmp_path / "model.pt2"
     torch.export.save(program, archive)
-    package, told = judged(archive, tmp_path, coremill)
-    assert scheme != "pt2e" or "int8" in weight_types(told)
-    assert decibels(ran(package, x), module(x)) > STATIC_DB
+    package, summary = convert_and_inspect(archive, tmp_path, coremill)
+    assert scheme != "pt2e" or "int8" in weight_types(summary)
+    assert decibels(run_package(package, x), module(x)) > STATIC_DB
 
 
 def test_rejects_fp8_weights(coremill_fails: Command, tmp_path: Path) -> None:
@@ -429,9 +429,9 @@ def test_rejects_fp8_weights(coremill_fails: Command, tmp_path: Path) -> None:
             return x @ self.weight.to(torch.float32)
 
     torch.export.save(torch.export.export(Narrow(), (torch.randn(2, 8),)), tmp_path / "model.pt2")
-    told = coremill_fails("convert", tmp_path / "model.pt2", "-o", tmp_path / "m.mlpackage")
-    assert "Core ML has no floats of 8 bits" in told
-    assert "quantize to integers" in told
+    error = coremill_fails("convert", tmp_path / "model.pt2", "-o", tmp_path / "m.mlpackage")
+    assert "Core ML has no floats of 8 bits" in error
+    assert "quantize to integers" in error
 
 
 def test_rejects_targets_without_quantization_support(coremill_fails: Command, tmp_path: Path) -> None:
@@ -442,9 +442,9 @@ def test_rejects_targets_without_quantization_support(coremill_fails: Command, t
         ("layers-uint3-allxall", "ios16", "iOS18"),
     ):
         (case,) = [one for one in CASES if one.name == name]
-        module, x = made(case)
+        module, x = quantized(case)
         torch.export.save(torch.export.export(module, (x,)), tmp_path / "model.pt2")
         for command, output in (("convert", "m.mlpackage"), ("lower", "m.pte")):
-            told = coremill_fails(command, tmp_path / "model.pt2", "-o", tmp_path / output, "--target", target)
-            assert f"needs {needed}" in told, told
-            assert f"--target {needed.lower()}" in told, told
+            error = coremill_fails(command, tmp_path / "model.pt2", "-o", tmp_path / output, "--target", target)
+            assert f"needs {needed}" in error, error
+            assert f"--target {needed.lower()}" in error, error

@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 #: Our names of the opsets. ML Programs start with iOS15, which includes the opsets of neural networks.
 TAGS = {"iOS13": "ios15", "iOS14": "ios15", "iOS15": "ios15", "iOS16": "ios16", "iOS17": "ios17", "iOS18": "ios18"}
 
-BUILDER = "is not a part of the format: coremltools hands the blocks of a program that it reads to the operation by it"
-ATTRIBUTE = "is the value of the constant, which files keep in an attribute and not in a parameter"
+BUILDER = "is not part of the file format: coremltools uses it internally to pass the blocks of a loaded program to the operation"
+ATTRIBUTE = "is the constant's value, which files store in an attribute, not in a parameter"
 
 #: Every intended difference between the table and coremltools, with its reason.
 DIFFERENCES = {
@@ -29,7 +29,7 @@ DIFFERENCES = {
     ("const", "ios15", "val"): ATTRIBUTE,
     ("cond", "ios15", "_existing_blocks"): BUILDER,
     ("while_loop", "ios15", "_existing_blocks"): BUILDER,
-    ("constexpr_affine_dequantize", "", "family"): "alone stayed behind when iOS18 moved its kin to `compression`",
+    ("constexpr_affine_dequantize", "", "family"): "kept its old family when iOS18 moved its siblings to `compression`",
     ("write_state", "", "operation"): "exists in files only; coremltools writes it for `coreml_update_state`",
 }
 
@@ -77,7 +77,7 @@ def value(default: Any, instance: registry.Instance) -> Any:
             return [element] * (times * (len(instance.types["x"][1]) - 2))
         case {"bool": plain} | {"int": plain} | {"float": plain} | {"text": plain} | {"ints": plain}:
             return plain
-    raise AssertionError(f"a default that this test does not know: {default}")
+    raise AssertionError(f"unknown kind of default: {default}")
 
 
 def exact(theirs: Any) -> Any:
@@ -136,7 +136,7 @@ def differences(table: dict[str, Any]) -> dict[Place, str]:
     """All differences between the table and the registry."""
     found = {}
     for name in table.keys() ^ SSAOpRegistry.core_ops.keys():
-        found[name, "", "operation"] = "is ours only" if name in table else "is missing"
+        found[name, "", "operation"] = "is not in coremltools' registry" if name in table else "is missing from our table"
     for name in table.keys() & SSAOpRegistry.core_ops.keys():
         classes = {TAGS[opset]: operation for opset, operation in registry.definitions(name)}
         rows = {row["opset"]: row for row in table[name]["rows"]}
@@ -162,9 +162,9 @@ def test_table_size_matches_registry_plus_write_state(table: dict[str, Any]) -> 
 
 def test_rows_match_coremltools_except_known_differences(table: dict[str, Any]) -> None:
     found = differences(table)
-    unexplained = {place: what for place, what in found.items() if place not in DIFFERENCES}
+    unexplained = {place: difference for place, difference in found.items() if place not in DIFFERENCES}
     assert unexplained == {}
-    assert DIFFERENCES.keys() == found.keys(), "a difference is explained that is none any more"
+    assert DIFFERENCES.keys() == found.keys(), "DIFFERENCES contains an entry that no longer differs; remove it"
 
 
 def test_write_state_matches_coreml_update_state(table: dict[str, Any]) -> None:

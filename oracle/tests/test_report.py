@@ -19,7 +19,7 @@ from oracle.conftest import Command
 from oracle.support.cargo import ROOT, TARGET
 from oracle.support.sampling import ALL
 
-#: Names of the browser's executable. `COREMILL_CHROMIUM` is another path.
+#: Names of Chromium's executable. `COREMILL_CHROMIUM` overrides them.
 BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
 FLAGS = [
     "--no-sandbox",
@@ -29,11 +29,11 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-#: Minimum frame rate on a busy test machine; on an idle one it is 30 frames per second.
-LEAST_FRAMES = 30 if os.environ.get("COREMILL_QUIET") else 12
+#: Minimum frames per second. `COREMILL_QUIET` declares the machine idle.
+MINIMUM_FRAME_RATE = 30 if os.environ.get("COREMILL_QUIET") else 12
 #: Whether transformers have realistic sizes: a page of ViT-B/16 takes half a minute.
 FULL_SIZE = ALL
-#: Names that a page must show as text.
+#: A name that a page must escape.
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'\u202egnp.exe"
 
 
@@ -82,8 +82,8 @@ class Picture(torch.nn.Module):
         return 1 - picture
 
 
-def of_zoo(name: str) -> Path:
-    """An export that other tests use, too."""
+def zoo_export(name: str) -> Path:
+    """The archive of a network of the zoo, exported unless it exists."""
     archive = TARGET / "exports" / f"{name}.pt2"
     if not archive.exists():
         line = [sys.executable, "-m", "oracle.zoo.exports", str(archive.parent), "--only", name]
@@ -93,7 +93,7 @@ def of_zoo(name: str) -> Path:
 
 def vit(folder: Path) -> Path:
     if not FULL_SIZE:
-        return of_zoo("vit_small")
+        return zoo_export("vit_small")
     from torchvision.models import vit_b_16
 
     return export(vit_b_16(), (torch.randn(1, 3, 224, 224),), folder / "vit.pt2")
@@ -101,7 +101,7 @@ def vit(folder: Path) -> Path:
 
 def llama(folder: Path) -> Path:
     if not FULL_SIZE:
-        return of_zoo("llama")
+        return zoo_export("llama")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 8}
@@ -119,7 +119,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, coremill: Command) -> dict[s
     many = export(torch.nn.Sequential(*[Block(16) for _ in range(48)]), (torch.randn(1, 8, 16),), folder / "many.pt2")
     overflow = export(Overflowing(), (torch.randn(4, 16),), folder / "overflow.pt2")
     archives = {"layers": layers, "many": many, "overflow": overflow}
-    archives |= {"mobilenet": of_zoo("mobilenet_v2"), "vit": vit(folder), "llama": llama(folder)}
+    archives |= {"mobilenet": zoo_export("mobilenet_v2"), "vit": vit(folder), "llama": llama(folder)}
     for name, archive in archives.items():
         coremill("report", archive, "-o", folder / f"{name}.html")
     package, program, shared = folder / "layers.mlpackage", folder / "parts.pte", folder / "shared.pte"
@@ -199,7 +199,7 @@ def test_page_opens_quickly_and_draws_graph(name: str, opened, pages: dict[str, 
     assert pages[name].stat().st_size < 1_500_000
     page = opened(name)
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
-    assert paint < 1000 * (30 / LEAST_FRAMES)
+    assert paint < 1000 * (30 / MINIMUM_FRAME_RATE)
     drawn = "(() => { const c = document.querySelector('.stage canvas'); const d = c.getContext('2d')"
     drawn += ".getImageData(0, 0, c.width, c.height).data; return new Set(new Uint32Array(d.buffer)).size; })()"
     page.wait_for_function(f"{drawn} > 10")
@@ -224,7 +224,7 @@ def test_graph_with_1000_operations_pans_smoothly(browser: Browser, opened) -> N
     events = json.loads(browser.stop_tracing())["traceEvents"]
     drawn = sorted(e["ts"] for e in events if e["name"] == "Graphics.Pipeline.DrawAndSwap" and e["ph"] in "bBX")
     frames = (len(drawn) - 1) / (drawn[-1] - drawn[0]) * 1e6
-    assert frames >= LEAST_FRAMES, f"{frames:.1f} frames a second"
+    assert frames >= MINIMUM_FRAME_RATE, f"{frames:.1f} frames per second"
 
 
 def test_search_and_click_show_operation_details(opened) -> None:
@@ -235,7 +235,7 @@ def test_search_and_click_show_operation_details(opened) -> None:
     details = page.locator(".details")
     assert "linear" in details.inner_text()
     assert details.locator("svg .column").count() > 10
-    assert "test_report.py" in details.inner_text(), "the line of Python"
+    assert "test_report.py" in details.inner_text(), "the details do not show the Python source line"
     box = page.locator(".stage canvas").first.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert details.locator("svg .column").count() > 10
@@ -258,7 +258,7 @@ def test_overflow_finding_is_listed_first(opened) -> None:
 
 
 def test_findings_show_code_module_and_line(opened) -> None:
-    """Text in backquotes is code, followed by the line of Python."""
+    """Text in backquotes is rendered as code. The finding also shows the Python source line."""
     page = opened("overflow")
     assert "/" not in page.locator("h1").inner_text()
     first = page.locator("#findings .finding").first
@@ -334,19 +334,19 @@ def test_recorded_compute_plan_replaces_estimate(
     assert page.locator(".legend").inner_text().split("\n") == ["Neural Engine", "CPU"]
     assert "estimate" not in page.locator("#summary").inner_text()
 
-    def refused(package: Path, plan: Path) -> str:
-        said = coremill_fails("report", package, "--plan", plan, "-o", tmp_path / "no.html")
+    def plan_error(package: Path, plan: Path) -> str:
+        error = coremill_fails("report", package, "--plan", plan, "-o", tmp_path / "no.html")
         assert not (tmp_path / "no.html").exists()
-        return said
+        return error
 
     folder = pages["planned"].parent
     other = json.loads((folder / "plan.json").read_text())
     other["operations"] = [operation | {"outputs": ["elsewhere"]} for operation in other["operations"]]
     (tmp_path / "other.json").write_text(json.dumps(other))
-    assert "of another model" in refused(folder / "layers.mlpackage", tmp_path / "other.json")
+    assert "of another model" in plan_error(folder / "layers.mlpackage", tmp_path / "other.json")
     (tmp_path / "odd.json").write_text("{}")
-    assert "not a compute plan" in refused(folder / "layers.mlpackage", tmp_path / "odd.json")
-    assert "ExecuTorch program" in refused(folder / "parts.pte", folder / "plan.json")
+    assert "not a compute plan" in plan_error(folder / "layers.mlpackage", tmp_path / "odd.json")
+    assert "ExecuTorch program" in plan_error(folder / "parts.pte", folder / "plan.json")
 
 
 def test_renders_image_inputs_and_outputs(browser: Browser, coremill: Command, tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_renders_image_inputs_and_outputs(browser: Browser, coremill: Command, t
 
 
 def test_escapes_hostile_names(browser: Browser, coremill: Command, tmp_path: Path) -> None:
-    """The same holds for descriptions, module paths and names of values."""
+    """The name is a module's name, and also the description and the author."""
     model = torch.nn.Sequential()
     model.add_module(HOSTILE.replace(".", " "), torch.nn.Linear(4, 4))
     archive = export(model, (torch.randn(2, 4),), tmp_path / "plain.pt2")
@@ -403,13 +403,13 @@ def test_pages_pass_accessibility_audit(name: str, scheme: str, opened) -> None:
     page = opened(name)
     page.emulate_media(color_scheme=scheme)
     found = Axe().run(page).response["violations"]
-    grave = [(rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in {"serious", "critical"}]
-    assert grave == []
+    severe = [(rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in {"serious", "critical"}]
+    assert severe == []
 
 
 @pytest.mark.alone
 def test_html_output_adds_little_run_time(coremill: Command, tmp_path: Path, pages: dict[str, Path]) -> None:
-    """Writing a page takes less time than the command whose findings it shows."""
+    """Writing the page takes less time than the command itself."""
     program = pages["layers"].parent / "layers.mlpackage"
     line = ["run", program, "--random", "1", "--repeat", "20", "--profile"]
 

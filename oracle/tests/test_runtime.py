@@ -16,9 +16,9 @@ from oracle.support.served import Runtime
 TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 2e-5, torch.float64: 1e-5}
 #: Maximum number of methods per program.
 METHODS = 400
-#: Kernels without a functional form that other tests here call, and kernels that need another device, changing
-#: statistics, or types that only complete programs have.
-ELSEWHERE = [
+#: Kernels without a case in `kernel_cases`: in-place and scalar kernels, which other tests in this file call, and kernels
+#: that need another device, mutable batch statistics, or dtypes that occur only in complete programs.
+WITHOUT_CASES = [
     "aten::_fft_c2r.out", "aten::_fft_r2c.out", "aten::_local_scalar_dense", "aten::_native_batch_norm_legit.out",
     "aten::copy_", "aten::index_put_", "aten::sym_numel", "aten::sym_size.int", "et_copy::_d2h_copy.out",
     "et_copy::_h2d_copy.out", "executorch_prim::et_copy_index.tensor", "executorch_prim::et_view.default",
@@ -41,20 +41,20 @@ def peer(program: Path, inputs: dict[str, list[Any]], folder: Path) -> dict[str,
     given = folder / "inputs.pt"
     torch.save(inputs, given)
     results: dict[str, Any] = {}
-    left = list(inputs)
-    while left:
-        command = [sys.executable, "-m", "oracle.support.peer", program, given, folder, ",".join(left)]
+    remaining = list(inputs)
+    while remaining:
+        command = [sys.executable, "-m", "oracle.support.peer", program, given, folder, ",".join(remaining)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
-        before = len(left)
-        for name in list(left):
+        before = len(remaining)
+        for name in list(remaining):
             file = folder / f"{name}.pt"
             if file.exists():
                 results[name] = torch.load(file)
-                left.remove(name)
+                remaining.remove(name)
             elif file.with_suffix(".begun").exists():
-                results[name] = "the process ended"
-                left.remove(name)
-        assert len(left) < before, done.stderr
+                results[name] = "the process crashed"
+                remaining.remove(name)
+        assert len(remaining) < before, done.stderr
     return results
 
 
@@ -82,12 +82,12 @@ def signature(schema: "torch._C.FunctionSchema") -> str:
 def test_operators_match_executorch_registry(runtime: Runtime) -> None:
     from executorch.runtime import Runtime as Peer
 
-    import oracle.corpora.kernel_programs  # noqa: F401  registers the operators of orders of dimensions
+    import oracle.corpora.kernel_programs  # noqa: F401  registers the dim_order operators
 
     ours = dict(line.split(" ") for line in runtime.ask("operators"))
     theirs = Peer.get().operator_registry.operator_names
     assert sorted(ours) == sorted(theirs)
-    wrong = {}
+    mismatches = {}
     for name, found in ours.items():
         space, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
@@ -96,11 +96,11 @@ def test_operators_match_executorch_registry(runtime: Runtime) -> None:
         operator = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
         expected = signature(operator._schema)
         if found != expected:
-            wrong[name] = (found, expected)
-    assert not wrong
+            mismatches[name] = (found, expected)
+    assert not mismatches
 
 
-#: The families of `oracle.corpora.kernel_cases`, which imports slowly.
+#: The families of `oracle.corpora.kernel_cases`, repeated here because importing the module is slow.
 FAMILIES = [
     "unary", "binary", "choices", "created", "shapes", "indices", "padded", "reduced", "pooled", "complex_numbers",
     "normalized", "products", "resampled", "dynamic",
@@ -133,7 +133,7 @@ def test_kernels_match_torch_and_executorch(family: str, runtime: Runtime, tmp_p
                     faults.append(f"{case.name}: the second run differs from the first")
             except RuntimeError as error:
                 ours = str(error)
-            fault = judge(case.compare, ours, theirs[case.name], eager[case.name])
+            fault = find_fault(case.compare, ours, theirs[case.name], eager[case.name])
             if fault:
                 faults.append(f"{case.name}: {fault}\n    {describe(case)}")
     assert not faults, f"{len(faults)} of {len(every)}:\n" + "\n".join(faults)
@@ -149,11 +149,11 @@ def test_every_kernel_has_a_case(runtime: Runtime) -> None:
     called = {f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name for schema in schemas}
     called.update(f"executorch_prim::{name}" for name, _, _ in NUMBERS)
     kernels = {line.split(" ")[0] for line in runtime.ask("operators")}
-    assert sorted(kernels - called) == sorted(ELSEWHERE)
+    assert sorted(kernels - called) == sorted(WITHOUT_CASES)
 
 
 def describe(case: Any) -> str:
-    """The arguments without the elements."""
+    """The call, with the dtypes and shapes of tensors instead of their elements."""
 
     def short(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -163,10 +163,10 @@ def describe(case: Any) -> str:
     return f"{case.operator} {short(case.arguments)} {case.keywords}"
 
 
-def judge(compare: str, ours: Any, theirs: Any, eager: list[torch.Tensor]) -> str | None:
-    """The failure of our results: they must equal torch's, or ExecuTorch's if those differ."""
+def find_fault(compare: str, ours: Any, theirs: Any, eager: list[torch.Tensor]) -> str | None:
+    """The reason why our results are wrong, or `None`. They must equal torch's, or ExecuTorch's if these differ from torch's."""
     if isinstance(ours, str):
-        return None if isinstance(theirs, str) else f"we say: {ours}"
+        return None if isinstance(theirs, str) else f"our runtime failed: {ours}"
     if [one.shape for one in ours] != [one.shape for one in eager] and isinstance(theirs, str):
         return f"shapes {[list(one.shape) for one in ours]}, torch {[list(one.shape) for one in eager]}"
     if compare == "shape":
@@ -201,10 +201,10 @@ def test_scalar_kernels_return_expected_values(runtime: Runtime, tmp_path: Path)
 
     builders, expected = [], {}
 
-    def begin(name: str, right: Any) -> Builder:
+    def begin(name: str, wanted: Any) -> Builder:
         builder = Builder(f"{name.replace('.', '_')}_{len(builders)}")
         builders.append(builder)
-        expected[builder.plan.name] = right
+        expected[builder.plan.name] = wanted
         return builder
 
     def finish(builder: Builder, name: str, overload: str, places: list[int]) -> None:
@@ -212,8 +212,8 @@ def test_scalar_kernels_return_expected_values(runtime: Runtime, tmp_path: Path)
         builder.call(name, overload, [*places, out])
         builder.plan.outputs = [out]
 
-    for name, values, right in NUMBERS:
-        builder = begin(name, right)
+    for name, values, wanted in NUMBERS:
+        builder = begin(name, wanted)
         places = [builder.value(value, "") for value in values]
         finish(builder, f"executorch_prim::{name.partition('.')[0]}", name.partition(".")[2], places)
     tensor = torch.randn(3, 5)
@@ -229,11 +229,11 @@ def test_scalar_kernels_return_expected_values(runtime: Runtime, tmp_path: Path)
     given = {builder.plan.name: builder.given for builder in builders}
     theirs = peer(tmp_path / "numbers.pte", given, tmp_path / "peer")
     runtime.ask("load", tmp_path / "numbers.pte")
-    for name, right in expected.items():
+    for name, wanted in expected.items():
         runtime.ask("method", name)
         [ours] = runtime.run(given[name])
-        assert ours == right and type(ours) is type(right), f"{name}: {ours}, not {right}"
-        assert theirs[name] == [right], f"{name}: ExecuTorch says {theirs[name]}"
+        assert ours == wanted and type(ours) is type(wanted), f"{name}: {ours}, not {wanted}"
+        assert theirs[name] == [wanted], f"{name}: ExecuTorch returns {theirs[name]}"
 
 
 def test_in_place_kernels_match_torch(runtime: Runtime, tmp_path: Path) -> None:
@@ -244,11 +244,11 @@ def test_in_place_kernels_match_torch(runtime: Runtime, tmp_path: Path) -> None:
     x, row = torch.randn(4, 3), torch.randn(3)
     builders, expected = [], {}
 
-    def finish(builder: Builder, name: str, overload: str, places: list[int], out: int, right: torch.Tensor) -> None:
+    def finish(builder: Builder, name: str, overload: str, places: list[int], out: int, wanted: torch.Tensor) -> None:
         builder.call(name, overload, places)
         builder.plan.outputs = [out]
         builders.append(builder)
-        expected[builder.plan.name] = right
+        expected[builder.plan.name] = wanted
 
     builder = Builder("copy")
     to = builder.input(x)
@@ -258,9 +258,9 @@ def test_in_place_kernels_match_torch(runtime: Runtime, tmp_path: Path) -> None:
     builder = Builder("put")
     to, index = builder.input(x), torch.tensor([2, 0])
     places = [to, builder.list([index], "List[Optional[Tensor]]"), builder.input(torch.stack([row, -row])), builder.add(schema.Bool(False))]
-    right = x.clone()
-    right[index] = torch.stack([row, -row])
-    finish(builder, "aten::index_put_", "", [*places, to], to, right)
+    wanted = x.clone()
+    wanted[index] = torch.stack([row, -row])
+    finish(builder, "aten::index_put_", "", [*places, to], to, wanted)
 
     builder = Builder("view")
     source, out = builder.input(x), builder.tensor(torch.empty(2, 6))
@@ -290,7 +290,7 @@ def test_in_place_kernels_match_torch(runtime: Runtime, tmp_path: Path) -> None:
             [ours] = runtime.run(builder.given)
             assert close(ours, expected[builder.plan.name]), builder.plan.name
         if "in_place" not in builder.plan.name:
-            # ExecuTorch's kernels read elements that they have overwritten.
+            # In-place outputs of ExecuTorch are not compared: its kernels read elements that they have overwritten.
             theirs = peer(tmp_path / "written.pte", {builder.plan.name: builder.given}, tmp_path / builder.plan.name)
             [found] = theirs[builder.plan.name]
             assert close(found, expected[builder.plan.name]), builder.plan.name
@@ -321,9 +321,9 @@ def test_programs_match_torch_and_executorch(name: str, runtime: Runtime, tmp_pa
         ours = runtime.run(values)
         peer_results = methods[method].execute(values)
         assert len(ours) == len(eager) == len(peer_results)
-        for one, other, right in zip(ours, peer_results, eager, strict=True):
-            assert close(one, right), f"ours {one}\ntorch {right}\nExecuTorch {other}"
-            assert close(one, other), f"ours {one}\ntorch {right}\nExecuTorch {other}"
+        for one, other, wanted in zip(ours, peer_results, eager, strict=True):
+            assert close(one, wanted), f"ours {one}\ntorch {wanted}\nExecuTorch {other}"
+            assert close(one, other), f"ours {one}\ntorch {wanted}\nExecuTorch {other}"
 
 
 def test_reloaded_method_starts_from_initial_state(runtime: Runtime, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Python of the oracles passes the linter, and all sources pass the spelling check."""
+"""The Python sources in `oracle` pass the linter, and all sources pass the spelling check."""
 
 import subprocess
 import sys

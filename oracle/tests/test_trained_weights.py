@@ -1,4 +1,4 @@
-"""Weights whose compression `coremltools.optimize.torch` noted, and further compression, as coremltools writes them.
+"""Conversion of weights with compression metadata of `coremltools.optimize.torch`, and further compression of packages.
 
 The operations, their scales, zero points and tables are compared with those of coremltools' own converter.
 """
@@ -23,9 +23,9 @@ ENTRIES = torch.tensor([0.5, -1.0, 0.25, 0.0, 2.0, -0.75, 1.5, -2.0, 3.0, -0.125
 
 
 class Layer(torch.nn.Module):
-    """A convolution and a linear layer, of which the first has notes."""
+    """A convolution with compression metadata (buffers named `_COREML_/…`), and a linear layer without."""
 
-    def __init__(self, weight: torch.Tensor, notes: dict[str, torch.Tensor]) -> None:
+    def __init__(self, weight: torch.Tensor, metadata: dict[str, torch.Tensor]) -> None:
         super().__init__()
         self.conv = torch.nn.Conv2d(8, 16, 2)
         self.norm = torch.nn.BatchNorm2d(16)
@@ -35,7 +35,7 @@ class Layer(torch.nn.Module):
             self.norm.weight.uniform_(0.5, 2.0)
             self.norm.running_var.uniform_(0.5, 2.0)
         self.register_buffer("_COREML_/metadata_version", torch.tensor(1))
-        for name, value in notes.items():
+        for name, value in metadata.items():
             self.conv.register_buffer(f"_COREML_/weight/{name}", value)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Layer(torch.nn.Module):
 
 
 class Normed(Layer):
-    """A batch norm follows, whose scale converters multiply into plain weights."""
+    """A batch norm follows. Converters fold its scale into uncompressed weights."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(torch.relu(self.norm(self.conv(x))))
@@ -65,24 +65,24 @@ def integers(bits: int, signed: bool, counts: tuple[int, ...], zero: bool) -> tu
             parameter = parameter.repeat_interleave(size, axis)
         return parameter
 
-    notes = {"compression_type": torch.tensor([3]), "quantization_n_bits": torch.tensor(bits), "quantization_scale": scale}
+    metadata = {"compression_type": torch.tensor([3]), "quantization_n_bits": torch.tensor(bits), "quantization_scale": scale}
     if zero or not signed:
-        notes["zero_point"] = zero_point.to(torch.int8 if signed else torch.uint8)
-    return repeated(scale) * (codes - repeated(zero_point)), notes
+        metadata["zero_point"] = zero_point.to(torch.int8 if signed else torch.uint8)
+    return repeated(scale) * (codes - repeated(zero_point)), metadata
 
 
 def table(groups: int, bits: int, scaled: bool, sparse: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     entries = torch.stack([ENTRIES[: 2**bits] * (1 + group / 4) for group in range(groups)])
     indices = torch.randint(0, 2**bits, SHAPE)
     weight = torch.cat([entries[at][part] for at, part in enumerate(indices.split(16 // groups))])
-    notes = {"compression_type": torch.tensor([1, 2] if sparse else [2]), "lut": entries.reshape(groups, 1, 1, 1, 2**bits, 1)}
+    metadata = {"compression_type": torch.tensor([1, 2] if sparse else [2]), "lut": entries.reshape(groups, 1, 1, 1, 2**bits, 1)}
     if sparse:
         weight = weight * (torch.rand(SHAPE) < 0.5)
     if scaled:
         scale = torch.rand(16, 1, 1, 1) + 0.5
-        notes["palettization_scale"] = scale
+        metadata["palettization_scale"] = scale
         weight = weight * scale
-    return weight, notes
+    return weight, metadata
 
 
 def vectors(axis: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -90,8 +90,8 @@ def vectors(axis: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     shape = [size // 2 if at == axis else size for at, size in enumerate(SHAPE)]
     indices = torch.randint(0, 16, shape)
     weight = torch.movedim(entries[indices], -1, axis + 1).reshape(SHAPE)
-    notes = {"compression_type": torch.tensor([2]), "lut": entries.reshape(1, 1, 1, 1, 16, 2)}
-    return weight, {**notes, "vector_axis": torch.tensor(axis)}
+    metadata = {"compression_type": torch.tensor([2]), "lut": entries.reshape(1, 1, 1, 1, 16, 2)}
+    return weight, {**metadata, "vector_axis": torch.tensor(axis)}
 
 
 def integer_table() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -106,8 +106,8 @@ def integer_table() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 
 
 def pruned_integers() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    weight, notes = integers(8, True, (16, 1, 1, 1), zero=False)
-    return weight * (torch.rand(SHAPE) < 0.4), {**notes, "compression_type": torch.tensor([1, 3])}
+    weight, metadata = integers(8, True, (16, 1, 1, 1), zero=False)
+    return weight * (torch.rand(SHAPE) < 0.4), {**metadata, "compression_type": torch.tensor([1, 3])}
 
 
 Made = Callable[[], tuple[torch.Tensor, dict[str, torch.Tensor]]]
@@ -144,7 +144,7 @@ def is_used(op: Any) -> bool:
 
 
 def attributes(op: Any) -> dict[str, numpy.ndarray]:
-    """The constants of an operation. Zero points of zeros have no effect."""
+    """The constants of an operation, without zero points that are all 0 and have no effect."""
     found = {name: value.val for name, value in op.inputs.items() if value is not None and value.val is not None}
     return {name: value for name, value in found.items() if name != "offset" or numpy.any(value)}
 
@@ -154,8 +154,8 @@ def attributes(op: Any) -> dict[str, numpy.ndarray]:
 def test_compression_metadata_converts_like_coremltools(name: str, precision: Any, tmp_path: Path) -> None:
     torch.manual_seed(3)
     target, make = CASES[name]
-    weight, notes = make()
-    module = Layer(weight, notes).eval()
+    weight, metadata = make()
+    module = Layer(weight, metadata).eval()
     x = torch.rand(1, 8, 4, 4)
     program = torch.export.export(module, (x,))
     options = {"minimum_deployment_target": target, "compute_precision": precision}
@@ -180,10 +180,10 @@ def test_compression_metadata_converts_like_coremltools(name: str, precision: An
 
 @pytest.mark.parametrize("name", ["int8 channels", "int4 blocks", "scaled table", "pruned integers"])
 def test_weights_before_batch_norm_stay_compressed(name: str, tmp_path: Path) -> None:
-    """The scale of a batch norm becomes part of the scale of integers; other weights stay as they are."""
+    """The scale of the batch norm is folded into the scale of integers; other compressed weights are unchanged."""
     torch.manual_seed(4)
-    weight, notes = CASES[name][1]()
-    module = Normed(weight, notes).eval()
+    weight, metadata = CASES[name][1]()
+    module = Normed(weight, metadata).eval()
     x = torch.rand(1, 8, 4, 4)
     model = coremill.convert(torch.export.export(module, (x,)), precision="fp32")
     model.save(str(tmp_path / "Normed.mlpackage"))
@@ -194,10 +194,10 @@ def test_weights_before_batch_norm_stay_compressed(name: str, tmp_path: Path) ->
 
 
 def test_ignores_stale_compression_metadata() -> None:
-    """A weight that was trained further after its tables were noted stays as it is."""
+    """A weight that was trained further after its lookup table was recorded is not compressed."""
     torch.manual_seed(5)
-    weight, notes = table(1, 4, scaled=False, sparse=False)
-    module = Layer(weight + 0.05 * torch.rand(SHAPE), notes).eval()
+    weight, metadata = table(1, 4, scaled=False, sparse=False)
+    module = Layer(weight + 0.05 * torch.rand(SHAPE), metadata).eval()
     x = torch.rand(1, 8, 4, 4)
     model = coremill.convert(torch.export.export(module, (x,)), precision="fp32")
     (y,) = model.predict({"x": x}).values()
@@ -205,18 +205,18 @@ def test_ignores_stale_compression_metadata() -> None:
 
 
 def test_compression_metadata_determines_target(tmp_path: Path) -> None:
-    """The target is the oldest release that can store a weight; an older one is an error. Archives keep the notes."""
+    """The target is the oldest release that can store a weight; an older one is an error. Archives keep the metadata."""
     torch.manual_seed(6)
-    weight, notes = integers(4, True, (16, 4, 1, 1), zero=True)
-    program = torch.export.export(Layer(weight, notes).eval(), (torch.rand(1, 8, 4, 4),))
+    weight, metadata = integers(4, True, (16, 4, 1, 1), zero=True)
+    program = torch.export.export(Layer(weight, metadata).eval(), (torch.rand(1, 8, 4, 4),))
     assert coremill.convert(program).target == "ios18"
     path = tmp_path / "layer.pt2"
     torch.export.save(program, path)
     assert coremill.convert(str(path)).target == "ios18"
     with pytest.raises(coremill.ConversionError, match="the compression of `conv.weight` needs iOS18"):
         coremill.convert(program, target="ios17")
-    weight, notes = integers(8, True, (16, 1, 1, 1), zero=False)
-    program = torch.export.export(Layer(weight, notes).eval(), (torch.rand(1, 8, 4, 4),))
+    weight, metadata = integers(8, True, (16, 1, 1, 1), zero=False)
+    program = torch.export.export(Layer(weight, metadata).eval(), (torch.rand(1, 8, 4, 4),))
     assert coremill.convert(program).target == "ios16"
 
 
@@ -271,37 +271,37 @@ STEPS: dict[str, tuple[list[tuple[str, Any]], bool]] = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_saved_package_compresses_like_coremltools(name: str, plain: Path, tmp_path: Path) -> None:
-    """Each step compresses a package that was written before, also one of coremltools."""
+    """Each step reads the package that the previous step saved; for `mixed`, coremltools saved it."""
     steps, is_equal = STEPS[name]
     model = ct.models.MLModel(str(plain), skip_model_load=True)
-    made = {"ours": plain, "mixed": plain}
+    paths = {"ours": plain, "mixed": plain}
     for at, (call, config) in enumerate(steps):
         joint = {"joint_compression": at > 0}
-        for one, path in made.items():
+        for one, path in paths.items():
             source = tmp_path / f"theirs{at - 1}.mlpackage" if one == "mixed" and at else path
             step = getattr(dropin.optimize.coreml, call)
             step(dropin.models.MLModel(str(source)), config(dropin.optimize.coreml), **joint).save(str(tmp_path / f"{one}{at}.mlpackage"))
-            made[one] = tmp_path / f"{one}{at}.mlpackage"
+            paths[one] = tmp_path / f"{one}{at}.mlpackage"
         model = getattr(cto, call)(model, config(cto), **joint)
         model.save(str(tmp_path / f"theirs{at}.mlpackage"))
     theirs = operations(tmp_path / f"theirs{len(steps) - 1}.mlpackage")
-    for path in made.values():
+    for path in paths.values():
         ours = operations(path)
         assert [op.op_type for op in ours] == [op.op_type for op in theirs]
         for one, other in zip(ours, theirs, strict=True):
             for key, value in attributes(other).items():
                 assert types.builtin_to_string(one.inputs[key].dtype) == types.builtin_to_string(other.inputs[key].dtype), key
                 if key == "mask" and key not in attributes(one):
-                    # The mask of the operation before is that of the weight.
+                    # Our operation takes its mask from the preceding operation, not from a constant.
                     continue
                 assert key in ("nonzero_data", "indices_nonzero_data") or attributes(one)[key].shape == value.shape, key
-        dense = [[expand(op) for op in of if is_used(op)] for of in (ours, theirs)]
+        dense = [[expand(op) for op in side if is_used(op)] for side in (ours, theirs)]
         assert len(dense[0]) == len(dense[1]) == 2
         for one, other in zip(*dense, strict=True):
             if is_equal:
                 numpy.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
             else:
-                # coremltools prunes and palettizes the integers, not what they stand for.
+                # coremltools prunes and palettizes the quantized integers; we use the dequantized values.
                 error = numpy.abs(one.astype(numpy.float32) - other.astype(numpy.float32)).mean()
                 assert error < 0.2 * numpy.abs(other).mean(), error
 
@@ -314,7 +314,7 @@ def test_rejects_per_channel_scales_for_palettes(plain: Path) -> None:
 
 
 def top_values(weight: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The largest elements, and zero for all others."""
+    """A lookup table of zero and the 15 largest elements, and indices that map all other elements to zero."""
     flat = weight.flatten()
     lut = numpy.concatenate([numpy.zeros(1, weight.dtype), numpy.sort(flat)[-15:]])
     found = {value: at for at, value in enumerate(lut)}
@@ -348,7 +348,7 @@ def test_weights_metadata_matches_coremltools(plain: Path) -> None:
 
 
 class Branches(torch.nn.Module):
-    """Convolutions that are joined by a sum, and a layer."""
+    """Two convolutions joined by a sum, and a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()

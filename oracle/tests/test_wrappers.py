@@ -34,7 +34,7 @@ RECURRENT = {
 }
 
 
-def names_of_page() -> dict:
+def page_definitions() -> dict:
     """The definitions of the page's Python blocks."""
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/wrappers.md").read_text(), re.DOTALL):
@@ -55,8 +55,8 @@ def steps(coremill: Command, program: torch.export.ExportedProgram, calls: list[
     return np.concatenate([found[f"logits@{index}"] for index in range(len(calls))], 1)
 
 
-def judge(model: torch.nn.Module, tokens: torch.Tensor, found: np.ndarray) -> None:
-    """Compares with the original model on the complete text, without a cache."""
+def assert_matches_model(model: torch.nn.Module, tokens: torch.Tensor, found: np.ndarray) -> None:
+    """Compares the outputs with the original model, which runs on the complete text without a cache."""
     with torch.no_grad():
         expected = model(tokens, use_cache=False).logits.numpy()
     noise = np.abs(found - expected).max() / np.abs(expected).max()
@@ -69,9 +69,9 @@ def test_stepwise_decoder_matches_full_sequence(name: str, coremill: Command, tm
     torch.manual_seed(0)
     model = DECODERS[name]().eval()
     tokens = torch.randint(0, 320, (1, COUNT))
-    program = names_of_page()["export_stepwise"](model, 16)
+    program = page_definitions()["export_stepwise"](model, 16)
     calls = [{"token": tokens[:, [at]].int().numpy(), "position": np.array([at], np.int32)} for at in range(COUNT)]
-    judge(model, tokens, steps(coremill, program, calls, tmp_path))
+    assert_matches_model(model, tokens, steps(coremill, program, calls, tmp_path))
 
 
 @pytest.mark.parametrize("name", RECURRENT)
@@ -79,9 +79,9 @@ def test_stepwise_recurrent_model_matches_full_sequence(name: str, coremill: Com
     torch.manual_seed(0)
     model = RECURRENT[name]().eval()
     tokens = torch.randint(0, 320, (1, COUNT))
-    program = names_of_page()["export_recurrent"](model)
+    program = page_definitions()["export_recurrent"](model)
     calls = [{"token": tokens[:, [at]].int().numpy()} for at in range(COUNT)]
-    judge(model, tokens, steps(coremill, program, calls, tmp_path))
+    assert_matches_model(model, tokens, steps(coremill, program, calls, tmp_path))
 
 
 def test_torch_export_rejects_dynamic_length_mamba() -> None:
@@ -97,10 +97,10 @@ def test_export_freezes_sliding_window_cache_counter() -> None:
     torch.manual_seed(0)
     model = DECODERS["gemma3"]().eval()
     tokens = torch.randint(0, 320, (1, COUNT))
-    names = names_of_page()
+    names = page_definitions()
 
     class Plain(names["Stepwise"]):
-        """The same with the original cache."""
+        """The same wrapper with the layers that `StaticCache` creates."""
 
         def __init__(self) -> None:
             super().__init__(model, 16)

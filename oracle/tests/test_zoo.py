@@ -17,14 +17,12 @@ from oracle.zoo.table import COMPRESSED, ENTRIES, INTERFACES, NETWORKS, WRITTEN
 
 
 def test_entry_names_are_unique_file_names() -> None:
-    """Names are valid file names and unique."""
     names = [entry.name for entry in ENTRIES]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and "/" not in name for name in names)
 
 
 def test_zoo_meets_minimum_size_and_targets() -> None:
-    """The minimum breadth of the table."""
     assert len({entry.name.split("-")[0] for entry in NETWORKS}) >= 40
     assert len(INTERFACES) >= 25
     assert len(COMPRESSED) >= 35
@@ -69,7 +67,6 @@ FORMS: dict[str, tuple[set[str], set[int]]] = {
 
 @pytest.mark.parametrize("package", FORMS, indirect=True)
 def test_package_contains_expected_ops_and_dtypes(package: Path) -> None:
-    """An entry contains its features."""
     wanted, kinds = FORMS[package.stem]
     found = read(package)
     assert wanted <= {operation.type for operation in operations(found.model)}
@@ -131,16 +128,16 @@ def test_generation_is_reproducible(package: Path, tmp_path: Path) -> None:
 
 def test_failed_entry_does_not_stop_generation(tmp_path: Path) -> None:
     """A failure is reported by name, and the next entry is still made."""
-    (first, error, _), (second, nothing, _) = run(["nobody", "lstm-ios15"], tmp_path, 1)
+    (first, error, _), (second, second_error, _) = run(["nobody", "lstm-ios15"], tmp_path, 1)
     assert (first, second) == ("nobody", "lstm-ios15")
-    assert error is not None and nothing is None
+    assert error is not None and second_error is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lstm-ios15.mlpackage", "lstm-ios15.reference.npz"]
 
 
 def test_reports_killed_worker_process(tmp_path: Path) -> None:
     """A crash in coremltools fails only its entry, not the run."""
 
-    # Other tests of the session may have processes.
+    # Other tests of the session may have child processes.
     before = set(multiprocessing.active_children())
 
     def kill() -> None:

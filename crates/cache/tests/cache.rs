@@ -35,7 +35,7 @@ fn put(store: &Store, number: usize) -> Entry {
     store.get_or_insert(&key(number), "model", &format!("number {number}"), make).expect("stored")
 }
 
-fn there(store: &Store, numbers: std::ops::Range<usize>) -> Vec<usize> {
+fn existing_entries(store: &Store, numbers: std::ops::Range<usize>) -> Vec<usize> {
     numbers
         .filter(|number| store.root().join("entries").join(key(*number).to_string()).exists())
         .collect()
@@ -58,7 +58,7 @@ fn finds_stored_entries_after_reopening() {
         Ok(())
     };
     store.get_or_insert(&key(1), "model", "number 1", make).expect("found");
-    assert_eq!(made.into_inner(), 0, "what is there is not made again");
+    assert_eq!(made.into_inner(), 0, "an existing entry must not be rebuilt");
     let listed = again.list().expect("listed");
     assert_eq!((listed.len(), &*listed[0].label, listed[0].uses), (1, "number 1", 3));
     assert_eq!(again.size().expect("known"), MEGABYTE as u64);
@@ -87,7 +87,7 @@ fn failed_insert_leaves_no_files() {
     assert!(store.get(&key(1)).expect("looked up").is_none());
     for directory in ["entries", "staging", "trash"] {
         let left = fs::read_dir(root.join(directory)).expect("read").count();
-        assert_eq!(left, 0, "{directory} is empty");
+        assert_eq!(left, 0, "{directory} must be empty");
     }
     drop(put(&store, 1));
 }
@@ -99,8 +99,8 @@ fn evicts_least_recently_used_entry_first() {
     (0..3).for_each(|number| drop(put(&store, number)));
     assert!(store.get(&key(0)).expect("looked up").is_some());
     drop(put(&store, 3));
-    assert_eq!(there(&store, 0..4), [0, 2, 3]);
-    // Times of files are ignored: this one claims that 2 was used in the far future.
+    assert_eq!(existing_entries(&store, 0..4), [0, 2, 3]);
+    // File times are ignored: the lock of entry 2 has a time in the far future.
     let future = SystemTime::now() + Duration::from_secs(1 << 30);
     {
         let name = key(2).to_string();
@@ -108,12 +108,16 @@ fn evicts_least_recently_used_entry_first() {
         lock.and_then(|lock| lock.set_modified(future)).expect("set");
     }
     drop(put(&store, 4));
-    assert_eq!(there(&store, 0..5), [0, 3, 4]);
+    assert_eq!(existing_entries(&store, 0..5), [0, 3, 4]);
     assert_eq!(store.prune(MEGABYTE as u64).expect("pruned"), MEGABYTE as u64);
-    assert_eq!(there(&store, 0..5), [4]);
+    assert_eq!(existing_entries(&store, 0..5), [4]);
     assert_eq!(store.purge().expect("purged"), 0);
-    assert!(there(&store, 0..5).is_empty());
-    assert_eq!(fs::read_dir(root.join("locks")).expect("read").count(), 0, "no lock is left");
+    assert!(existing_entries(&store, 0..5).is_empty());
+    assert_eq!(
+        fs::read_dir(root.join("locks")).expect("read").count(),
+        0,
+        "no lock file must remain"
+    );
 }
 
 #[test]
@@ -121,9 +125,9 @@ fn never_evicts_entries_in_use() {
     let (_directory, root) = scratch();
     let store = open(&root, 2 * MEGABYTE);
     let held = [put(&store, 0), put(&store, 1)];
-    // Another process would see the same locks.
+    // A second store sees the same locks as a store in another process.
     let other = open(&root, 2 * MEGABYTE);
-    // One entry may exceed the limit, because the existing ones do not.
+    // The entries in use do not exceed the limit, so one more entry is stored although it does.
     let third = put(&other, 2);
     let make = |place: &Path| fs::write(place.join("data"), "x");
     let error = other.get_or_insert(&key(3), "model", "m", make).expect_err("no room");
@@ -137,7 +141,7 @@ fn never_evicts_entries_in_use() {
     drop(held);
     assert_eq!(other.prune(0).expect("pruned"), MEGABYTE as u64);
     drop(third);
-    // An entry larger than the limit is kept on its own.
+    // An entry larger than the limit is kept if it is the only one.
     let large = |place: &Path| fs::write(place.join("data"), vec![0; 5 * MEGABYTE]);
     drop(store.get_or_insert(&key(9), "model", "large", large).expect("stored"));
     assert_eq!(store.size().expect("known"), 5 * MEGABYTE as u64);
@@ -197,13 +201,16 @@ fn rebuilds_damaged_entries() {
         let store = open(&root, 10 * MEGABYTE);
         drop(put(&store, 1));
         damage(&root);
-        assert!(store.get(&key(1)).expect("looked up").is_none(), "{name} is found");
+        assert!(
+            store.get(&key(1)).expect("looked up").is_none(),
+            "{name}: the damaged entry was returned"
+        );
         let entry = put(&store, 1);
         assert_eq!(fs::read(entry.path().join("model.mil")).expect("read"), [1; 10], "{name}");
         damage(&root);
         let verified = store.verify().expect("verified");
         assert_eq!(verified.damaged.len(), 1, "{name}");
-        assert!(!verified.damaged[0].removed, "{name}: it is in use");
+        assert!(!verified.damaged[0].removed, "{name}: an entry in use was removed");
         // A request now returns an intact entry in addition to the damaged one.
         let again = put(&store, 1);
         assert_eq!(fs::read(again.path().join("model.mil")).expect("read"), [1; 10], "{name}");
@@ -223,14 +230,15 @@ fn verify_detects_corruption_with_unchanged_mtime() {
     assert_eq!(verified.damaged.len(), 1);
     assert_eq!(verified.damaged[0].reason, "`model.mil` holds other bytes than were written");
     assert!(verified.damaged[0].removed);
-    // A copied entry has other times but the same bytes.
+    // A change of file times alone, as in a copy of the cache, is not damage.
     drop(put(&store, 2));
     let path = put(&store, 2).path().join("model.mil");
     fs::write(path, [2; 10]).expect("written");
     assert!(store.get(&key(2)).expect("looked up").is_some());
 }
 
-/// Every file with the order of use may be damaged; entries and other records are kept.
+/// Damages `clock`, the usage record of one entry, and a value. The usage records of the other entries still
+/// determine the order of eviction.
 #[test]
 fn corrupt_usage_records_lose_no_entries() {
     let damages: [(&str, fn(&Path)); 5] = [
@@ -263,10 +271,10 @@ fn corrupt_usage_records_lose_no_entries() {
             drop(put(&store, 3));
             let size = store.size().expect("known");
             assert_eq!(size, 3 * MEGABYTE as u64, "{name}, reopened {reopen}");
-            // The entry without a record counts as the oldest.
-            assert_eq!(there(&store, 0..4), [0, 1, 3], "{name}, reopened {reopen}");
+            // The entry whose usage record is damaged counts as the oldest.
+            assert_eq!(existing_entries(&store, 0..4), [0, 1, 3], "{name}, reopened {reopen}");
             drop(put(&store, 4));
-            assert_eq!(there(&store, 0..5), [0, 3, 4], "{name}, reopened {reopen}");
+            assert_eq!(existing_entries(&store, 0..5), [0, 3, 4], "{name}, reopened {reopen}");
             assert_eq!(store.value(&key(1)), None, "{name}, reopened {reopen}");
             store.set_value(&key(1), b"b").expect("set");
             assert_eq!(store.value(&key(1)).as_deref(), Some(&b"b"[..]), "{name}, {reopen}");
@@ -274,7 +282,8 @@ fn corrupt_usage_records_lose_no_entries() {
     }
 }
 
-/// Versions that stored the order of use in SQLite wrote the same entries, and set the times of their locks.
+/// Older versions stored the order of use in SQLite, and set the modification time of an entry's lock at each use.
+/// Their entries have the same format.
 #[test]
 fn migrates_caches_with_sqlite_index() {
     let (_directory, root) = scratch();
@@ -292,14 +301,14 @@ fn migrates_caches_with_sqlite_index() {
     for name in ["index.db", "index.db-wal", "index.db-shm"] {
         fs::write(root.join(name), "SQLite format 3").expect("written");
     }
-    // Left in this state by a killed process.
+    // A killed process left this content.
     fs::write(root.join("lock"), "\0").expect("written");
     let store = open(&root, 3 * MEGABYTE);
     let listed: Vec<u64> =
         store.list().expect("listed").iter().map(|entry| entry.used / 1000).collect();
     assert_eq!(listed, [300, 200, 100]);
     drop(put(&store, 3));
-    assert_eq!(there(&store, 0..4), [0, 2, 3]);
+    assert_eq!(existing_entries(&store, 0..4), [0, 2, 3]);
     let mut names: Vec<_> =
         fs::read_dir(&root).expect("read").flatten().map(|entry| entry.file_name()).collect();
     names.sort();
@@ -390,7 +399,7 @@ fn open_prunes_oldest_values() {
     old.set_modified(SystemTime::now() - Duration::from_secs(1000)).expect("set");
     drop(open(&root, MEGABYTE));
     assert_eq!(fs::read_dir(&values).expect("read").count(), 5001);
-    assert!(!values.join(key(7).to_string()).exists(), "the oldest went");
+    assert!(!values.join(key(7).to_string()).exists(), "the oldest value must be removed");
 }
 
 /// Runs a test with a time limit of one minute.
@@ -403,11 +412,11 @@ fn within_a_minute(name: &str, act: impl FnOnce() + Send + 'static) {
     });
     let done = receiver.recv_timeout(Duration::from_secs(60));
     assert_ne!(done, Err(std::sync::mpsc::RecvTimeoutError::Timeout), "{name} blocks");
-    thread.join().expect("it passes").expect("received");
+    thread.join().expect("no panic in the test").expect("received");
 }
 
-/// Files and directories of a cache, each with whether it is a record. A record is replaced; without the
-/// others nothing is done.
+/// Files of a cache. `true` marks files that the cache replaces if they are not regular files; for the others, the
+/// cache returns an error.
 #[cfg(unix)]
 fn paths(root: &Path) -> Vec<(PathBuf, bool)> {
     let name = key(1).to_string();
@@ -463,7 +472,7 @@ fn does_not_follow_symlinks_or_block_on_fifos() {
             let name = format!("{}, pipe {pipe}", path.display());
             let shown = name.clone();
             within_a_minute(&name, move || match use_everything(&root) {
-                Ok(()) => assert!(is_replaced, "{shown} is used"),
+                Ok(()) => assert!(is_replaced, "{shown}: no error"),
                 Err(error) => {
                     assert!(!is_replaced, "{shown}: {error}");
                     let message = error.to_string();
@@ -494,7 +503,7 @@ fn does_not_delete_through_symlinked_directories() {
         let found = fs::read_to_string(victim.join(key(1).to_string())).expect("read");
         assert_eq!(found, "precious", "{name}");
     }
-    // A linked entry is damaged; only the link is removed.
+    // An entry that is a symbolic link counts as damaged; only the link is removed.
     let (directory, root) = scratch();
     drop(put(&open(&root, 3 * MEGABYTE), 1));
     let entry = root.join("entries").join(key(1).to_string());

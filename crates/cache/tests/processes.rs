@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use coremill_cache::{ErrorKind, Key, Options, Store};
 
-/// Environment variable that runs this binary as one of the processes: the task and the directory.
+/// Environment variable that makes this binary run as a child process; its value is the task.
 const ROLE: &str = "COREMILL_CACHE_TEST_ROLE";
 const ROOT: &str = "COREMILL_CACHE_TEST_ROOT";
 const SEED: &str = "COREMILL_CACHE_TEST_SEED";
@@ -22,7 +22,7 @@ const NUMBERS: &str = "COREMILL_CACHE_TEST_NUMBERS";
 const LARGEST: u64 = 64 << 10;
 const LIMIT: u64 = 8 * LARGEST;
 
-/// xorshift: these numbers need not be good.
+/// A xorshift generator; the quality of the numbers does not matter here.
 struct Random(u64);
 
 impl Random {
@@ -79,7 +79,9 @@ fn runs_child_process_role() {
             for number in seed * 1000.. {
                 drop(store.get_or_insert(&key(number), "test", "t", make(number)).expect("stored"));
                 let mut out = std::io::stdout().lock();
-                writeln!(out, "stored {number}").and_then(|()| out.flush()).expect("said");
+                writeln!(out, "stored {number}")
+                    .and_then(|()| out.flush())
+                    .expect("report on stdout");
             }
         }
         // Requests entries that other processes request as well, and holds some.
@@ -133,17 +135,17 @@ fn spawn(role: &str, root: &Path, seed: u64) -> Child {
         .expect("starts")
 }
 
-/// Kills a process and returns its output. The process must not have ended on its own.
+/// Kills a process and returns its output. The process must still be running.
 fn kill(mut child: Child) -> Vec<String> {
-    let ended = child.try_wait().expect("asked");
+    let ended = child.try_wait().expect("process status");
     child.kill().expect("killed");
     let output = child.wait_with_output().expect("ended");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(ended.is_none(), "it ended on its own: {errors}");
+    assert!(ended.is_none(), "the process ended before it was killed: {errors}");
     BufReader::new(&output.stdout[..]).lines().map_while(Result::ok).collect()
 }
 
-fn asked(variable: &str, otherwise: u64) -> u64 {
+fn number_from_env(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
@@ -166,7 +168,7 @@ fn bytes_in(root: &Path) -> u64 {
 #[test]
 fn store_survives_killed_writers() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let kills = asked("COREMILL_CACHE_TEST_KILLS", 40);
+    let kills = number_from_env("COREMILL_CACHE_TEST_KILLS", 40);
     let mut random = Random(42);
     let mut reported = BTreeSet::new();
     let mut root = directory.path().join("0");
@@ -191,7 +193,11 @@ fn store_survives_killed_writers() {
         let verified = store.verify().expect("verified");
         assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
         assert!(verified.sound >= reported.len());
-        assert_eq!(store.size().expect("known"), bytes_in(&root), "all entries count");
+        assert_eq!(
+            store.size().expect("known"),
+            bytes_in(&root),
+            "the size must include all entries"
+        );
         for left in ["staging", "trash"] {
             assert_eq!(fs::read_dir(root.join(left)).expect("read").count(), 0, "{left}");
         }
@@ -202,7 +208,7 @@ fn store_survives_killed_writers() {
 fn concurrent_processes_keep_store_within_limit() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let root = directory.path().join("store");
-    let seconds = asked("COREMILL_CACHE_TEST_SECONDS", 4);
+    let seconds = number_from_env("COREMILL_CACHE_TEST_SECONDS", 4);
     let processes = if seconds > 10 { 8 } else { 3 };
     let mut children: Vec<Child> =
         (0..processes).map(|seed| spawn("share", &root, seed + 1)).collect();
@@ -239,7 +245,7 @@ fn concurrent_processes_keep_store_within_limit() {
         }
     }
     children.into_iter().for_each(|child| drop(kill(child)));
-    assert!(most > LIMIT / 2, "the store was used: {most} bytes at most");
+    assert!(most > LIMIT / 2, "at most {most} bytes were stored, too few to test the limit");
     assert!(most <= LIMIT + LARGEST + 2, "{most} bytes were kept; the limit is {LIMIT}");
     let store = open(&root, LIMIT);
     let verified = store.verify().expect("verified");
@@ -247,7 +253,7 @@ fn concurrent_processes_keep_store_within_limit() {
     assert_eq!(store.size().expect("known"), bytes_in(&root));
 }
 
-/// The shell's limit on file sizes replaces a full disk, unless there is a small one.
+/// Simulates a full disk with the shell's limit on file sizes, unless `COREMILL_CACHE_TEST_SMALL_DISK` is set.
 #[cfg(unix)]
 #[test]
 fn full_disk_fails_without_damaging_entries() {
@@ -269,14 +275,14 @@ fn full_disk_fails_without_damaging_entries() {
         .env(SEED, "1")
         .output()
         .expect("runs");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "it cannot go on for ever");
+    assert!(!output.status.success(), "the child must fail once the disk is full");
     assert!(
         errors.contains("stored: ") && errors.contains(": cannot "),
-        "an error of the cache ended it: {errors}"
+        "the child must fail with a cache error: {errors}"
     );
-    let reported = said.lines().filter_map(|line| line.rsplit_once("stored ")?.1.parse().ok());
+    let reported = stdout.lines().filter_map(|line| line.rsplit_once("stored ")?.1.parse().ok());
     let reported: Vec<u64> = reported.chain([1]).collect();
     println!("{} entries were stored before the disk was full", reported.len());
     for number in reported {
@@ -284,19 +290,19 @@ fn full_disk_fails_without_damaging_entries() {
         check(entry.unwrap_or_else(|| panic!("{number} is lost")).path(), number);
     }
     assert!(store.verify().expect("verified").damaged.is_empty());
-    // Another process can make room as well.
+    // A newly opened store can also free the space.
     drop(store);
     let store = open(&root, u64::MAX);
     // Processes started by other tests inherit locks until they execute their program.
     let until = Instant::now() + Duration::from_secs(60);
     while store.purge().expect("purged") > 0 {
-        assert!(Instant::now() < until, "entries are in use for ever");
+        assert!(Instant::now() < until, "entries are still locked after a minute");
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(store.get_or_insert(&key(2), "test", "t", make(2)).expect("stored"));
 }
 
-/// Sets the clock of a process, by seconds.
+/// C source of a library that shifts the clock of a process by a number of seconds.
 #[cfg(target_os = "linux")]
 const CLOCK: &str = r#"
 #define _GNU_SOURCE
@@ -337,7 +343,7 @@ fn eviction_order_survives_backward_clock() {
     let made =
         Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     assert!(made.expect("a C compiler is installed").success());
-    let at = |clock: i64, numbers: &[u64]| {
+    let use_entries_at = |clock: i64, numbers: &[u64]| {
         let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
         let output = Command::new(std::env::current_exe().expect("this binary"))
             .args(["runs_child_process_role", "--exact", "--nocapture"])
@@ -352,27 +358,36 @@ fn eviction_order_survives_backward_clock() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     // Each process has an earlier clock than the previous one.
-    at(YEARS, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    use_entries_at(YEARS, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let newest = || {
         let listed = open(&root, LIMIT).list().expect("listed");
         listed.iter().map(|entry| entry.created).max().unwrap_or(0)
     };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later");
-    assert!(u128::from(newest()) > now.as_millis() + 1000 * YEARS as u128 / 2, "the clock was set");
-    at(0, &[1, 100, 101]);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("a time after 1970");
+    assert!(
+        u128::from(newest()) > now.as_millis() + 1000 * YEARS as u128 / 2,
+        "the clock was not shifted"
+    );
+    use_entries_at(0, &[1, 100, 101]);
     let last: Vec<u64> = [0].into_iter().chain(102..120).collect();
-    at(-YEARS, &last);
+    use_entries_at(-YEARS, &last);
     let store = open(&root, LIMIT);
     let by_use = [2, 3, 4, 5, 6, 7, 1, 100, 101].into_iter().chain(last);
-    let is_there = |number| store.get(&key(number)).expect("looked up").is_some();
-    let there: Vec<bool> = by_use.map(is_there).collect();
-    let first = there.iter().position(|is_there| *is_there).expect("some are there");
-    assert!(first > 0, "something had to go");
-    assert!(there[first..].iter().all(|is_there| *is_there), "by the order of use: {there:?}");
+    let is_present = |number| store.get(&key(number)).expect("looked up").is_some();
+    let present: Vec<bool> = by_use.map(is_present).collect();
+    let first =
+        present.iter().position(|is_present| *is_present).expect("all entries were evicted");
+    assert!(first > 0, "no entry was evicted");
+    assert!(
+        present[first..].iter().all(|is_present| *is_present),
+        "a newer entry was evicted before an older one: {present:?}"
+    );
     assert!(store.verify().expect("verified").damaged.is_empty());
     assert!(bytes_in(&root) <= LIMIT + LARGEST + 2);
-    // Without the last position only the clock remains; the cache still works.
+    // Without the file `clock`, the order of use falls back to the system clock; the cache still works.
     fs::remove_file(root.join("clock")).expect("removed");
-    at(-2 * YEARS, &[0, 200, 201, 202]);
+    use_entries_at(-2 * YEARS, &[0, 200, 201, 202]);
     assert!(store.verify().expect("verified").damaged.is_empty());
 }

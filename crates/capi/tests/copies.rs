@@ -1,5 +1,5 @@
-//! Runs copy neither inputs nor outputs, and loads do not leak, measured by counting allocations.
-#![expect(unsafe_code, reason = "a C interface is called, and an allocator counts")]
+//! Runs copy neither inputs nor outputs, and loads do not leak, measured by counting allocated bytes.
+#![expect(unsafe_code, reason = "a C interface is called, and an allocator counts bytes")]
 
 mod common;
 mod counting;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use common::*;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
-use counting::{ASKED, HELD};
+use counting::{ALLOCATED, IN_USE};
 
 /// Serializes the tests, as allocations are counted per process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -37,12 +37,16 @@ fn run_does_not_copy_inputs_or_outputs() {
     let input = tensor(&mut x, FLOAT, &[1024, 1024]);
     // The first run creates a plan.
     ok(run(method, &[input], std::slice::from_mut(&mut output)));
-    let before = ASKED.load(Ordering::Relaxed);
+    let before = ALLOCATED.load(Ordering::Relaxed);
     ok(run(method, &[input], std::slice::from_mut(&mut output)));
-    let asked = ASKED.load(Ordering::Relaxed) - before;
-    assert!(asked < 512 << 10, "a run asks for {asked} bytes; each tensor has {}", 4 << 20);
+    let allocated = ALLOCATED.load(Ordering::Relaxed) - before;
+    assert!(
+        allocated < 512 << 10,
+        "a run allocates {allocated} bytes; each tensor has {}",
+        4 << 20
+    );
     let sums: Vec<f32> = y.chunks(1024).map(|row| row.iter().sum()).collect();
-    assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-4), "rows of probabilities");
+    assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-4), "each row must sum to 1");
     ok(coremill_method_free(method));
 }
 
@@ -63,8 +67,8 @@ fn load_and_unload_cycles_do_not_leak_memory() {
     let cycles: usize =
         std::env::var("COREMILL_CYCLES").map_or(200, |cycles| cycles.parse().expect("a number"));
     (0..20).for_each(|_| cycle());
-    let before = HELD.load(Ordering::Relaxed);
+    let before = IN_USE.load(Ordering::Relaxed);
     (0..cycles).for_each(|_| cycle());
-    let left = HELD.load(Ordering::Relaxed) - before;
-    assert!(left.unsigned_abs() < 16 << 10, "{cycles} loads and unloads leave {left} bytes");
+    let leaked = IN_USE.load(Ordering::Relaxed) - before;
+    assert!(leaked.unsigned_abs() < 16 << 10, "{cycles} loads and unloads leak {leaked} bytes");
 }

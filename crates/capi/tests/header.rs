@@ -51,7 +51,7 @@ fn generate(root: &Path) -> String {
         },
         ..Default::default()
     };
-    // Other modules are found from the crate root.
+    // cbindgen finds the other modules from the crate root.
     let builder = cbindgen::Builder::new().with_config(config).with_src(root.join("src/lib.rs"));
     let mut text = Vec::new();
     builder.generate().expect("the sources can be read").write(&mut text);

@@ -93,12 +93,12 @@ fn corrupt_models_never_cause_internal_error() {
     let whole = payload(TWICE);
     assert_eq!(exercise(&whole), Status::Ok);
     let mut random = Random(7);
-    let mut refused = 0;
+    let mut rejected = 0;
     for round in 0..600 {
         let mut bytes = whole.clone();
         match round % 3 {
             0 => bytes.truncate(random.next(whole.len())),
-            // The end contains the description.
+            // The end of the payload contains the description.
             1 => {
                 let from = whole.len() - 600.min(whole.len());
                 let at = from + random.next(whole.len() - from);
@@ -113,9 +113,9 @@ fn corrupt_models_never_cause_internal_error() {
         }
         let status = exercise(&bytes);
         assert_ne!(status, Status::Internal, "{}", message());
-        refused += usize::from(status != Status::Ok);
+        rejected += usize::from(status != Status::Ok);
     }
-    assert!(refused > 300, "{refused} of 600 are refused");
+    assert!(rejected > 300, "only {rejected} of 600 damaged models were rejected");
     let references: [&[u8]; 4] = [
         b"CMJR",
         b"CMJR{\"version\": 1, \"key\": \"k\", \"functionName\": \"f\"}",
@@ -149,8 +149,8 @@ fn rejects_invalid_handles_and_null_pointers() {
         }
     }
     ok(coremill_method_free(real));
-    let said = fails(coremill_method_free(real), Status::InvalidHandle);
-    assert_eq!(said, format!("{} is not the handle of a method, or it was freed", real.id));
+    let error = fails(coremill_method_free(real), Status::InvalidHandle);
+    assert_eq!(error, format!("{} is not the handle of a method, or it was freed", real.id));
     // Null for required arguments.
     // SAFETY: null pointers are rejected before use.
     unsafe {
@@ -171,7 +171,7 @@ fn rejects_invalid_handles_and_null_pointers() {
 fn options_check_rejects_invalid_keys_and_values() {
     let check = |key: &str, value: &str| {
         let (key, value) =
-            (CString::new(key).expect("no zero"), CString::new(value).expect("no zero"));
+            (CString::new(key).expect("no NUL"), CString::new(value).expect("no NUL"));
         let option = CoremillOption { key: key.as_ptr(), value: value.as_ptr() };
         // SAFETY: both strings are NUL-terminated.
         unsafe { coremill_options_check(&option, 1) }
@@ -184,7 +184,7 @@ fn options_check_rejects_invalid_keys_and_values() {
     ] {
         ok(check(key, value));
     }
-    let wrong = [
+    let invalid = [
         (
             "compute_unit",
             "gpu",
@@ -196,9 +196,9 @@ fn options_check_rejects_invalid_keys_and_values() {
         ("precision", "fp16", "must be `fast`, `rounded`, `ane` or `coreml-cpu`, got `fp16`"),
         ("colour", "blue", "unknown option `colour`; the options are `compute_unit`, `cache_dir`"),
     ];
-    for (key, value, expected) in wrong {
-        let said = fails(check(key, value), Status::InvalidArgument);
-        assert!(said.contains(expected), "{said}");
+    for (key, value, expected) in invalid {
+        let error = fails(check(key, value), Status::InvalidArgument);
+        assert!(error.contains(expected), "{error}");
     }
     let mut random = Random(3);
     for _ in 0..300 {

@@ -42,8 +42,8 @@ fn engine_error_hints_reach_c_callers() {
     let (mut x, mut p, mut y) = ([0.0f32; 6], [-1i32], [0.0f32; 2]);
     let inputs = [tensor(&mut x, FLOAT, &[3, 2]), tensor(&mut p, INT, &[1])];
     let mut output = [tensor(&mut y, FLOAT, &[1, 2])];
-    let said = fails(run(method, &inputs, &mut output), Status::ExecutionFailed);
-    assert!(said.ends_with("index -1 is outside axis 0, which has 3 elements"), "{said}");
+    let error = fails(run(method, &inputs, &mut output), Status::ExecutionFailed);
+    assert!(error.ends_with("index -1 is outside axis 0, which has 3 elements"), "{error}");
     let expected = "from iOS17 on indices do not count from the end; add the extent";
     assert_eq!(hint().as_deref(), Some(expected));
     // The next failure has no hint.
@@ -105,9 +105,9 @@ fn loads_package_functions_by_name() {
 fn port_names_match_golden_package_signatures() {
     let folder = tempfile::tempdir().expect("a folder");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests/packages");
-    let mut judged = 0;
-    for entry in std::fs::read_dir(golden).expect("there are packages") {
-        let path = entry.expect("it can be read").path();
+    let mut compared = 0;
+    for entry in std::fs::read_dir(golden).expect("the golden packages") {
+        let path = entry.expect("a directory entry").path();
         let source = coremill_mlpackage::package::read(&path).expect("it is sound");
         let compiled =
             folder.path().join(path.with_extension("mlmodelc").file_name().expect("a name"));
@@ -120,12 +120,12 @@ fn port_names_match_golden_package_signatures() {
             ok(unsafe { coremill_model_method_count(model, &mut count) });
             assert_eq!(count, source.signatures().len(), "{}", path.display());
             for signature in source.signatures() {
-                let function = CString::new(signature.name).expect("no zero");
+                let function = CString::new(signature.name).expect("no NUL");
                 let mut method = CoremillMethod { id: 0 };
                 // SAFETY: the name is NUL-terminated.
                 let status = unsafe { coremill_method_load(model, function.as_ptr(), &mut method) };
                 if status != Status::Ok {
-                    // A classifier returns the name of a class.
+                    // Methods of classifiers cannot be loaded: they return the name of a class, not a tensor.
                     assert!(message().ends_with("expected a tensor"), "{}", message());
                     continue;
                 }
@@ -137,7 +137,7 @@ fn port_names_match_golden_package_signatures() {
                         // SAFETY: the name is NUL-terminated.
                         let name = unsafe { CStr::from_ptr(name) };
                         assert_eq!(name.to_str(), Ok(&*feature.name), "{}", path.display());
-                        judged += 1;
+                        compared += 1;
                     }
                 }
                 ok(coremill_method_free(method));
@@ -145,7 +145,7 @@ fn port_names_match_golden_package_signatures() {
             ok(coremill_model_free(model));
         }
     }
-    assert!(judged > 40, "{judged} names");
+    assert!(compared > 40, "only {compared} port names were compared");
 }
 
 fn port(method: CoremillMethod, kind: i32, index: usize) -> CoremillPort {
@@ -176,9 +176,12 @@ fn dynamic_output_sizes_follow_inputs() {
     let expected: Vec<f32> = x.iter().map(|x| x.exp()).collect();
     let near = |found: &[f32], rows: usize| {
         found.len() >= rows * 4
-            && found.iter().zip(&expected[..rows * 4]).all(|(found, is)| (found - is).abs() < 1e-5)
+            && found
+                .iter()
+                .zip(&expected[..rows * 4])
+                .all(|(found, expected)| (found - expected).abs() < 1e-5)
     };
-    // Memory for the maximum size, of which a part is used.
+    // Memory for the maximum size. Each run uses a part of it.
     let mut most = vec![0.0f32; 64 * 4];
     for rows in [3, 5, 1] {
         let mut output = tensor(&mut most, FLOAT, &[64, 4]);
@@ -203,11 +206,11 @@ fn dynamic_output_sizes_follow_inputs() {
     let mut little = [0.0f32; 8];
     let mut output = tensor(&mut little, FLOAT, &[2, 4]);
     let status = run(method, &[input], std::slice::from_mut(&mut output));
-    let said = fails(status, Status::ExecutionFailed);
-    assert!(said.contains("[5, 4]") && said.contains("32 bytes"), "{said}");
+    let error = fails(status, Status::ExecutionFailed);
+    assert!(error.contains("[5, 4]") && error.contains("32 bytes"), "{error}");
     let input = tensor(&mut x, FLOAT, &[4, 5]);
-    let said = fails(run(method, &[input], &mut [output]), Status::ExecutionFailed);
-    assert!(said.contains("[4, 5]") && said.contains("of shape [1…64, 4]"), "{said}");
+    let error = fails(run(method, &[input], &mut [output]), Status::ExecutionFailed);
+    assert!(error.contains("[4, 5]") && error.contains("of shape [1…64, 4]"), "{error}");
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn reads_writes_resets_and_copies_states() {
     let model = load(&payload);
     let (first, second) = (method(model), method(model));
     let step = |method, x: [f32; 2]| {
-        // Converted to fp16 and back.
+        // The model computes in fp16. Runs convert the values to fp16 and back.
         let (mut x, mut y) = (x, [0.0f32; 2]);
         let mut output = tensor(&mut y, FLOAT, &[2]);
         ok(run(method, &[tensor(&mut x, FLOAT, &[2])], std::slice::from_mut(&mut output)));
@@ -224,7 +227,7 @@ fn reads_writes_resets_and_copies_states() {
     };
     assert_eq!(step(first, [1.0, 2.0]), [1.0, 2.0]);
     assert_eq!(step(first, [1.0, 2.0]), [2.0, 4.0]);
-    assert_eq!(step(second, [5.0, 5.0]), [5.0, 5.0], "instances have states of their own");
+    assert_eq!(step(second, [5.0, 5.0]), [5.0, 5.0], "each instance of a method has its own state");
     ok(coremill_method_states_copy(first, second));
     assert_eq!(step(second, [0.0, 1.0]), [2.0, 5.0]);
     ok(coremill_method_states_reset(first));
@@ -234,12 +237,12 @@ fn reads_writes_resets_and_copies_states() {
     let mut state = tensor(&mut halves, HALF, &[2]);
     // SAFETY: the name is NUL-terminated, and the tensor's memory is valid.
     unsafe { ok(coremill_method_state_read(second, c"total".as_ptr(), &mut state)) };
-    assert_eq!(halves, [0x4000, 0x4500], "2 and 5");
+    assert_eq!(halves, [0x4000, 0x4500], "the fp16 values 2 and 5");
     let mut halves = [0x3c00u16, 0xbc00];
     let mut state = tensor(&mut halves, HALF, &[2]);
     // SAFETY: as above.
     unsafe { ok(coremill_method_state_write(second, c"total".as_ptr(), &state)) };
-    assert_eq!(step(second, [0.5, 0.5]), [1.5, -0.5], "1 and -1 were set");
+    assert_eq!(step(second, [0.5, 0.5]), [1.5, -0.5], "the state was set to 1 and -1");
 
     // SAFETY: as above.
     let status = unsafe { coremill_method_state_write(second, c"sum".as_ptr(), &state) };
@@ -247,8 +250,11 @@ fn reads_writes_resets_and_copies_states() {
     state.scalar_type = INT;
     // SAFETY: as above.
     let status = unsafe { coremill_method_state_read(second, c"total".as_ptr(), &mut state) };
-    let said = fails(status, Status::InvalidArgument);
-    assert!(said.contains("`total`") && said.contains("Half") && said.contains("Int"), "{said}");
+    let error = fails(status, Status::InvalidArgument);
+    assert!(
+        error.contains("`total`") && error.contains("Half") && error.contains("Int"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -262,14 +268,14 @@ fn rejects_lossy_integer_conversions() {
     let mut y = [0i64; 3];
     ok(call(&mut [-5, 0, 7], &mut y));
     assert_eq!(y, [-4, 1, 8]);
-    let said = fails(call(&mut [1, 1 << 31, 2], &mut y), Status::ExecutionFailed);
-    assert!(said.contains("2147483648") && said.contains("int32"), "{said}");
+    let error = fails(call(&mut [1, 1 << 31, 2], &mut y), Status::ExecutionFailed);
+    assert!(error.contains("2147483648") && error.contains("int32"), "{error}");
     // Output types narrower than the results.
     let (mut x, mut y) = ([1i32, 2, 127], [0i8; 3]);
     let mut output = tensor(&mut y, 1, &[3]);
     let status = run(method, &[tensor(&mut x, INT, &[3])], std::slice::from_mut(&mut output));
-    let said = fails(status, Status::ExecutionFailed);
-    assert!(said.contains("128") && said.contains("Char"), "{said}");
+    let error = fails(status, Status::ExecutionFailed);
+    assert!(error.contains("128") && error.contains("Char"), "{error}");
     x[2] = 126;
     ok(run(method, &[tensor(&mut x, INT, &[3])], std::slice::from_mut(&mut output)));
     assert_eq!(y, [2, 3, 127]);
@@ -286,11 +292,11 @@ fn rejects_lossy_integer_conversions() {
         [(0.25, "0.5 is no integer"), (1e30, "does not fit `Int`"), (f32::NAN, "NaN is no")]
     {
         let input = tensor(&mut [x; 6], FLOAT, &[2, 3]);
-        let said = fails(
+        let error = fails(
             run(method, &[input], std::slice::from_mut(&mut output)),
             Status::ExecutionFailed,
         );
-        assert!(said.contains(expected), "{said}");
+        assert!(error.contains(expected), "{error}");
     }
     ok(run(method, &[tensor(&mut [1.5f32; 6], FLOAT, &[2, 3])], std::slice::from_mut(&mut output)));
     assert_eq!(y, [3; 6]);
@@ -307,7 +313,7 @@ fn accepts_aliased_buffers_and_rejects_bad_tensors() {
     ok(run(method, &[input], std::slice::from_mut(&mut output)));
     assert_eq!(x, [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
 
-    let wrong = [
+    let invalid = [
         (tensor(&mut x[..5], FLOAT, &[2, 3]), "takes 24 bytes; there are 20"),
         (tensor(&mut x, 99, &[2, 3]), "99 is not the number of a type"),
         (tensor(&mut x, FLOAT, &[u64::MAX, 2]), "no tensor has the sizes"),
@@ -322,13 +328,13 @@ fn accepts_aliased_buffers_and_rejects_bad_tensors() {
     ];
     let mut y = [0.0f32; 6];
     let mut output = tensor(&mut y, FLOAT, &[2, 3]);
-    for (input, expected) in wrong {
+    for (input, expected) in invalid {
         let status = run(method, &[input], std::slice::from_mut(&mut output));
-        let said = fails(status, Status::InvalidArgument);
-        assert!(said.contains(expected), "{said}");
+        let error = fails(status, Status::InvalidArgument);
+        assert!(error.contains(expected), "{error}");
     }
-    let said = fails(run(method, &[], &mut [output]), Status::InvalidArgument);
-    assert_eq!(said, "method `forward` has 1 inputs, got 0");
+    let error = fails(run(method, &[], &mut [output]), Status::InvalidArgument);
+    assert_eq!(error, "method `forward` has 1 inputs, got 0");
 }
 
 static RELEASED: AtomicUsize = AtomicUsize::new(0);
@@ -347,7 +353,7 @@ fn model_bytes_are_released_after_last_use() {
     ok(unsafe { coremill_model_load_bytes(lent, std::ptr::null(), none, 0, &mut model) });
     let method = method(model);
     ok(coremill_model_free(model));
-    assert_eq!(RELEASED.load(Ordering::SeqCst), 0, "the method has them");
+    assert_eq!(RELEASED.load(Ordering::SeqCst), 0, "the method still holds the bytes");
     ok(coremill_method_free(method));
     assert_eq!(RELEASED.load(Ordering::SeqCst), payload.len());
     // Bytes that cannot be loaded are released, too.
@@ -362,7 +368,7 @@ fn model_bytes_are_released_after_last_use() {
 struct ObservedRun {
     operations: Vec<String>,
     values: Vec<(String, Vec<f32>)>,
-    again: Option<CoremillMethod>,
+    reentered: Option<CoremillMethod>,
 }
 
 extern "C" fn see_operation(context: *mut c_void, operation: *const CoremillOperation) {
@@ -383,9 +389,9 @@ extern "C" fn see_value(
         (&mut *context.cast::<ObservedRun>(), CStr::from_ptr((*operation).symbol), floats)
     };
     seen.values.push((symbol.to_str().expect("UTF-8").to_owned(), floats.to_vec()));
-    if let Some(method) = seen.again {
-        let said = fails(coremill_method_states_reset(method), Status::InvalidArgument);
-        assert_eq!(said, "a callback uses the method that calls it; use another instance");
+    if let Some(method) = seen.reentered {
+        let error = fails(coremill_method_states_reset(method), Status::InvalidArgument);
+        assert_eq!(error, "a callback uses the method that calls it; use another instance");
     }
 }
 
@@ -395,7 +401,7 @@ fn hooks_observe_values_and_reject_reentrant_calls() {
     let method = method(load(&payload));
     let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
     let mut output = tensor(&mut y, FLOAT, &[2, 3]);
-    let mut seen = ObservedRun { again: Some(method), ..ObservedRun::default() };
+    let mut seen = ObservedRun { reentered: Some(method), ..ObservedRun::default() };
     let hooks = CoremillHooks {
         context: std::ptr::from_mut(&mut seen).cast(),
         operation: Some(see_operation),
@@ -410,26 +416,26 @@ fn hooks_observe_values_and_reject_reentrant_calls() {
     assert_eq!(seen.values, expected);
 }
 
-/// A program of two methods whose models have a value of the same name from different nodes.
+/// A program with two methods. Their models have a value of the same name with different debug handles.
 fn two_methods() -> Vec<u8> {
     let mut program = Program::default();
     for (index, name) in ["forward", "other"].into_iter().enumerate() {
         let whole = ByteRope::from(Buffer::from(payload(TWICE)));
-        let mut directory = Directory::read(&whole).expect("it is a directory");
+        let mut directory = Directory::read(&whole).expect("a directory of the payload");
         let mut info = DebugInfo { version_info: "1".into(), ..DebugInfo::default() };
         let (operator, output) = ("add".to_owned(), "y".to_owned());
         info.insert(&[PathPart::Operation { operator, output }], vec![10 + index as i64]);
-        directory.insert(DEBUG_INFO, info.to_bytes()).expect("it can be added");
-        program.delegate_data.push(directory.to_data().expect("it fits"));
-        let given = Planned::new(ScalarType::Float, vec![2, 3], Placement::GivenAtRunTime);
+        directory.insert(DEBUG_INFO, info.to_bytes()).expect("the debug info is added");
+        program.delegate_data.push(directory.to_data().expect("a payload"));
+        let input_tensor = Planned::new(ScalarType::Float, vec![2, 3], Placement::GivenAtRunTime);
         let place = Placement::Planned(Place { arena: 1, offset: 0 });
-        let made = Planned::new(ScalarType::Float, vec![2, 3], place);
+        let output_tensor = Planned::new(ScalarType::Float, vec![2, 3], place);
         let arguments = vec![ValueId(0), ValueId(1)];
         let call = Instruction::DelegateCall { delegate: 0, arguments };
         let data = index as u32;
         program.plans.push(ExecutionPlan {
             name: name.to_owned(),
-            values: vec![Planning::Tensor(given), Planning::Tensor(made)],
+            values: vec![Planning::Tensor(input_tensor), Planning::Tensor(output_tensor)],
             inputs: vec![ValueId(0)],
             outputs: vec![ValueId(1)],
             chains: vec![Chain { instructions: vec![call], ..Chain::default() }],
@@ -507,7 +513,7 @@ fn threads_share_models_and_methods() {
     let mut state = tensor(&mut halves, HALF, &[2]);
     // SAFETY: the name is NUL-terminated, and the tensor's memory is valid.
     unsafe { ok(coremill_method_state_read(sum, c"total".as_ptr(), &mut state)) };
-    assert_eq!(halves, [0x5f80; 2], "480: each of the steps has counted");
+    assert_eq!(halves, [0x5f80; 2], "the fp16 value 480: each of the 24 × 20 runs must be counted");
 }
 
 #[test]
@@ -548,10 +554,10 @@ fn rejects_empty_tensors_and_null_outputs() {
     for data in [input.data, std::ptr::null_mut()] {
         input.data = data;
         let status = run(method, &[input], &mut [tensor(&mut y, FLOAT, &[0, 4])]);
-        let said = fails(status, Status::ExecutionFailed);
-        assert!(said.contains("`x`") && said.contains("[0, 4]"), "{said}");
+        let error = fails(status, Status::ExecutionFailed);
+        assert!(error.contains("`x`") && error.contains("[0, 4]"), "{error}");
     }
-    // An output of another size without memory.
+    // An output with elements, but without memory.
     let mut nowhere = tensor(&mut y, FLOAT, &[2, 4]);
     (nowhere.data, nowhere.length) = (std::ptr::null_mut(), 0);
     let mut x = [1.0f32; 8];
@@ -586,34 +592,34 @@ fn input_names_match_rust_session() {
     let folder = tempfile::tempdir().expect("a folder");
     let package = common::package(folder.path(), TWICE);
     let compiled = folder.path().join("model.mlmodelc");
-    let mut opened = Session::new(Device::Host).open(&package).expect("it opens");
-    opened.save(&compiled).expect("it is saved");
+    let mut opened = Session::new(Device::Host).open(&package).expect("the package opens");
+    opened.save(&compiled).expect("the compiled model is saved");
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files");
     for path in [package, compiled, files.join("total.pte")] {
-        let mut opened = Session::new(Device::Host).open(&path).expect("it opens");
-        let function = opened.default_function().expect("there is one");
-        let inputs = opened.inputs(&function).expect("they are known");
+        let mut opened = Session::new(Device::Host).open(&path).expect("the model opens");
+        let function = opened.default_function().expect("a default function");
+        let inputs = opened.inputs(&function).expect("the inputs");
         let expected: Vec<_> = inputs.into_iter().map(|input| input.name).collect();
         assert_eq!(input_names(method(load_file(&path))), expected, "{}", path.display());
         assert!(!expected.contains(&"input_0".to_owned()), "{}", path.display());
     }
 }
 
-/// On systems without Core ML, preparations are refused. Invalid arguments are errors everywhere.
+/// On systems without Core ML, prewarming is unavailable. Invalid arguments are errors on every system.
 #[test]
 fn prewarm_rejects_bad_arguments_and_needs_core_ml() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = package(folder.path(), TWO);
-    let path = CString::new(path.to_str().expect("UTF-8")).expect("there is no zero");
+    let path = CString::new(path.to_str().expect("UTF-8")).expect("no NUL");
     let cache = CString::new(folder.path().join("cache").to_str().expect("UTF-8"));
-    let cache = cache.expect("there is no zero");
+    let cache = cache.expect("no NUL");
     let options = [CoremillOption { key: c"cache_dir".as_ptr(), value: cache.as_ptr() }];
     let (mut prewarm, mut cached) = (CoremillPrewarm { id: 0 }, 7);
     let null = std::ptr::null();
     let start = |prewarm: *mut CoremillPrewarm,
                  functions: *const *const std::ffi::c_char,
                  count| {
-        // SAFETY: texts are NUL-terminated, and `options` is an array of one option.
+        // SAFETY: strings are NUL-terminated, and `options` is an array of one option.
         unsafe {
             coremill_prewarm_start(path.as_ptr(), functions, count, options.as_ptr(), 1, prewarm)
         }

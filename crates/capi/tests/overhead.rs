@@ -1,7 +1,7 @@
 //! Overhead of a call through the C interface, measured with a model of one operation.
 //!
 //! The limit is 20 µs, in a release build; `cargo test --release -p coremill-capi --test overhead -- --nocapture` prints
-//! the figure. Builds for development do not optimize the interface, and are given ten times as long.
+//! the measured time. Debug builds do not optimize the interface, so their limit is ten times as high.
 #![expect(unsafe_code, reason = "a C interface is called")]
 
 mod common;
@@ -13,7 +13,7 @@ use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::*;
 
-const BAR: Duration = Duration::from_micros(if cfg!(debug_assertions) { 200 } else { 20 });
+const LIMIT: Duration = Duration::from_micros(if cfg!(debug_assertions) { 200 } else { 20 });
 
 #[test]
 fn call_overhead_stays_under_limit() {
@@ -30,7 +30,7 @@ fn call_overhead_stays_under_limit() {
     let input = [tensor(&mut x, FLOAT, &[2, 3])];
     let mut output = [tensor(&mut y, FLOAT, &[2, 3])];
     let mut least = Duration::MAX;
-    // The minimum of many runs, as other processes use the machine, too.
+    // Take the minimum of many runs, because other processes slow down some of them.
     for _ in 0..200 {
         let start = Instant::now();
         for _ in 0..10 {
@@ -38,8 +38,8 @@ fn call_overhead_stays_under_limit() {
         }
         least = least.min(start.elapsed() / 10);
     }
-    println!("a call of one operation takes {least:?}; the bar is {BAR:?}");
-    assert!(least < BAR, "{least:?}");
+    println!("a call of one operation takes {least:?}; the limit is {LIMIT:?}");
+    assert!(least < LIMIT, "a call takes {least:?}; the limit is {LIMIT:?}");
     assert_eq!(y, [2.0; 6]);
     ok(coremill_method_free(method));
     ok(coremill_model_free(model));

@@ -1,6 +1,6 @@
-//! Allocations of Rust sessions after the first runs: none for bookkeeping. Elementwise chains allocate a few hundred
-//! bytes, operations without a kernel allocate their results.
-#![expect(unsafe_code, reason = "an allocator counts")]
+//! Measures the allocations of Rust sessions after warm-up. Bookkeeping allocates nothing. Elementwise chains allocate a
+//! few hundred bytes, and operations without a kernel allocate their results.
+#![expect(unsafe_code, reason = "an allocator counts bytes")]
 
 mod counting;
 
@@ -10,27 +10,31 @@ use coremill_graph::nn::{
     Activation, Attention, AttentionOptions, Conv, KvCache, LayerNorm, Linear, Rope, max_pool,
 };
 use coremill_graph::{DType, Device, Executable, Graph, Input, Precision, Session};
-use counting::ASKED;
+use counting::ALLOCATED;
 
-/// A model of a graph with varying parameters.
+/// Compiles a graph and fills its parameters with varying values.
 fn model(graph: &Graph, precision: Precision, threads: usize) -> Executable {
     let session = Session::new(Device::Host).precision(precision).threads(threads);
     let mut model = session.compile(graph).expect("it compiles");
     for (name, shape) in graph.params() {
         let count: u64 = shape.iter().product();
         let elements: Vec<f32> = (0..count).map(|at| (at * 37 % 83) as f32 / 410.0 - 0.1).collect();
-        model.set_param(&name, elements).expect("it is there");
+        model.set_param(&name, elements).expect("a parameter");
     }
     model
 }
 
 /// Bytes allocated by a run after warm-up; the second to fifth runs pack weights. The minimum of several runs, because a
 /// thread allocates its scratch memory when it first takes part in a kernel, which may be late.
-fn asked(model: &mut Executable, inputs: &[(&str, &dyn Input)], output: &mut [f32]) -> usize {
+fn allocated_bytes(
+    model: &mut Executable,
+    inputs: &[(&str, &dyn Input)],
+    output: &mut [f32],
+) -> usize {
     let mut run = || {
-        let before = ASKED.load(Ordering::Relaxed);
+        let before = ALLOCATED.load(Ordering::Relaxed);
         model.run_into(inputs, &mut [("y", output)]).expect("it runs");
-        ASKED.load(Ordering::Relaxed) - before
+        ALLOCATED.load(Ordering::Relaxed) - before
     };
     for _ in 0..5 {
         run();
@@ -92,12 +96,12 @@ fn warm_session_runs_allocate_little_memory() {
     let x = [0.25f32; 3 * 32 * 32];
     for precision in [Precision::Fp32, Precision::Fp16] {
         for threads in [1, 2] {
-            let count = |graph: &Graph, given: usize, gives: usize| {
+            let count = |graph: &Graph, input_count: usize, output_count: usize| {
                 let mut model = model(graph, precision, threads);
-                let mut y = vec![0.0f32; gives];
-                let asked = asked(&mut model, &[("x", &&x[..given])], &mut y);
+                let mut y = vec![0.0f32; output_count];
+                let allocated = allocated_bytes(&mut model, &[("x", &&x[..input_count])], &mut y);
                 assert!(y.iter().any(|&y| y != 0.0) && y.iter().all(|y| y.is_finite()));
-                asked
+                allocated
             };
             let found = [
                 count(&perceptron(), 4 * 64, 40),
@@ -107,14 +111,14 @@ fn warm_session_runs_allocate_little_memory() {
             let mut model = model(&decoder(), precision, threads);
             let mut y = [0.0f32; 64];
             let inputs: [(&str, &dyn Input); 2] = [("x", &&x[..64]), ("position", &[3i32])];
-            let asked = asked(&mut model, &inputs, &mut y);
-            println!("{precision:?}, {threads} threads: {found:?}, {asked}");
-            let bars = match precision {
+            let allocated = allocated_bytes(&mut model, &inputs, &mut y);
+            println!("{precision:?}, {threads} threads: {found:?}, {allocated}");
+            let limits = match precision {
                 Precision::Fp32 => [0, 512, 1 << 10, 8 << 10],
                 _ => [512, 1 << 10, 2 << 10, 8 << 10],
             };
-            let found = [found[0], found[1], found[2], asked];
-            assert!(found.iter().zip(bars).all(|(found, bar)| *found <= bar), "{found:?}");
+            let found = [found[0], found[1], found[2], allocated];
+            assert!(found.iter().zip(limits).all(|(found, limit)| *found <= limit), "{found:?}");
         }
     }
 }

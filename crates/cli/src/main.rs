@@ -137,8 +137,8 @@ mod tests {
     use super::*;
     use crate::output::OutputPath;
 
-    /// The options of a command, such as `run --trace`, whether each is an output path, and the
-    /// help.
+    /// The options of a command: the name, such as `run --trace`, whether it is an output path, and
+    /// the help.
     fn options(command: &clap::Command) -> Vec<(String, bool, String)> {
         let output = ValueParser::from(clap::value_parser!(OutputPath)).type_id();
         let own = command.get_arguments().map(|argument| {
@@ -157,10 +157,13 @@ mod tests {
         let tested: BTreeSet<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
         let outputs = all.iter().filter(|(_, is_output, _)| *is_output);
         let outputs: BTreeSet<_> = outputs.map(|(name, ..)| name.as_str()).collect();
-        assert_eq!(outputs, tested, "tests/outputs.txt lists what is declared");
+        assert_eq!(
+            outputs, tested,
+            "tests/outputs.txt must list exactly the options of type OutputPath"
+        );
         for (name, is_output, help) in &all {
-            let is_written = ["Write a", "Output "];
-            let is_written = is_written.iter().any(|start| help.contains(start));
+            let phrases = ["Write a", "Output "];
+            let is_written = phrases.iter().any(|phrase| help.contains(phrase));
             assert!(*is_output || !is_written, "`{name}` should be an `OutputPath`: {help}");
         }
     }

@@ -1,4 +1,4 @@
-//! Tests that `run --batch` runs each file by itself, in several sessions, with results in the order of the files.
+//! Tests that `run --batch` runs each file independently, in several sessions, with results in the order of the files.
 
 #[path = "support/scratch.rs"]
 mod scratch;
@@ -14,7 +14,7 @@ use scratch::Scratch;
 
 const COUNT: usize = 40;
 
-/// A state that inputs must not share, and work that takes longer for some inputs than for others.
+/// A model with a state that inputs must not share, and with work that takes longer for some inputs.
 const MODEL: &str = "program(1.3) {
     func main<ios18>(tensor<fp16, [2]> x, tensor<int32, [1]> count, state<tensor<fp16, [2]>> total) {
         tensor<fp16, [2]> before = read_state(input = total);
@@ -35,7 +35,7 @@ fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Writes the model and its inputs. Every seventh takes much longer than the others.
+/// Writes the model and its inputs. Every seventh input takes much longer than the others.
 fn place() -> Scratch {
     let scratch = Scratch::new();
     fs::write(scratch.path().join("total.mil"), MODEL).expect("a file");
@@ -77,9 +77,9 @@ fn batch_runs_each_file_with_fresh_state() {
             let found = arrays::read_npz(scratch.path().join(format!("out/{at:02}.npz")));
             let found = found.expect("outputs");
             let copies = if at % 7 == 0 { 200_001 } else { 1 };
-            let wanted = [at as f32, 0.5].repeat(copies);
+            let expected = [at as f32, 0.5].repeat(copies);
             assert_eq!(found.len(), 1);
-            assert_eq!(found[0].1.as_floats(), Some(&*wanted), "{at} with {threads} threads");
+            assert_eq!(found[0].1.as_floats(), Some(&*expected), "{at} with {threads} threads");
         }
         fs::remove_dir_all(scratch.path().join("out")).expect("outputs");
     }
@@ -88,10 +88,10 @@ fn batch_runs_each_file_with_fresh_state() {
 #[test]
 fn batch_error_names_first_invalid_file() {
     let scratch = place();
-    let wrong = [("z".to_owned(), Array::floats(DType::Fp32, [1], vec![1.0]))];
+    let invalid = [("z".to_owned(), Array::floats(DType::Fp32, [1], vec![1.0]))];
     for at in [5, 6, 30] {
         let path = scratch.path().join(format!("in/{at:02}.npz"));
-        arrays::write_npz(path, &wrong).expect("a file");
+        arrays::write_npz(path, &invalid).expect("a file");
     }
     let output = run(&scratch, &["run", "total.mil", "--batch", "-i", "in", "--threads", "3"]);
     assert_eq!(output.status.code(), Some(1));

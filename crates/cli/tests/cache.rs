@@ -22,7 +22,7 @@ fn cache_command_lists_verifies_and_prunes() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let root = directory.path().join("store");
     assert_eq!(cache(&root, &["list"]), (String::new(), String::new(), Some(0)));
-    assert!(!root.exists(), "looking makes no cache");
+    assert!(!root.exists(), "`cache list` must not create the cache directory");
 
     let store = Store::open(&root, &Options::default()).expect("opens");
     for (name, bytes) in [("first", 1500), ("second", 2500), ("third", 3500)] {
@@ -56,11 +56,15 @@ fn cache_command_lists_verifies_and_prunes() {
     let damaged = lines.next().expect("a line");
     assert!(damaged.ends_with("`data` holds other bytes than were written; removed"), "{damaged}");
 
-    let left = |line: &str| line.split(" left in ").next().map(str::to_owned);
-    assert_eq!(left(&cache(&root, &["prune", "--to", "3KB"]).0).as_deref(), Some("1.50 KB"));
-    assert_eq!(left(&cache(&root, &["purge"]).0).as_deref(), Some("1.50 KB"), "it is in use");
+    let bytes_left = |line: &str| line.split(" left in ").next().map(str::to_owned);
+    assert_eq!(bytes_left(&cache(&root, &["prune", "--to", "3KB"]).0).as_deref(), Some("1.50 KB"));
+    assert_eq!(
+        bytes_left(&cache(&root, &["purge"]).0).as_deref(),
+        Some("1.50 KB"),
+        "`purge` must keep an entry that is in use"
+    );
     drop(held);
-    assert_eq!(left(&cache(&root, &["purge"]).0).as_deref(), Some("0 B"));
+    assert_eq!(bytes_left(&cache(&root, &["purge"]).0).as_deref(), Some("0 B"));
 }
 
 #[test]

@@ -35,9 +35,9 @@ const FORGED: &[Row] = &[
     ),
 ];
 
-/// The command for the other forged files: programs and archives with some bytes changed at random.
-/// All must be rejected.
-fn is_mutated(name: &str) -> Option<&'static str> {
+/// The command for the other forged files, which are programs and archives with some bytes changed at
+/// random. All must be rejected.
+fn mutated_command(name: &str) -> Option<&'static str> {
     let (kind, _) = name.split_once("-RC").or_else(|| name.split_once("-RSS"))?;
     match kind {
         "pt2-convert" | "pt2r-convert" => Some("convert {} -o OUT.mlpackage"),
@@ -110,7 +110,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The weights of the MIL texts: three fp16 arrays.
+/// Writes the weight file of the MIL texts: three fp16 arrays.
 fn place_weights(directory: &Path) {
     const ARRAYS: [(usize, usize); 3] = [(64, 1600), (1728, 1536), (3328, 1600)];
     let mut bytes = vec![0; 3328 + 64 + 1600];
@@ -147,25 +147,25 @@ fn run(command: &str, name: &str, directory: &Path) -> Output {
     process.env("NO_COLOR", "1").output().expect("the command starts")
 }
 
-fn judge(rows: &[Row]) {
+fn check_rows(rows: &[Row]) {
     let directory = tempfile::tempdir().expect("a directory");
     place_weights(directory.path());
-    let mut wrong = Vec::new();
-    for (name, command, code, says) in rows {
+    let mut failures = Vec::new();
+    for (name, command, code, expected) in rows {
         place(name, directory.path());
         let output = run(command, name, directory.path());
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        if output.status.code() != Some(*code) || !text.contains(says) {
-            wrong.push(format!("`{command}` of {name} ends with {}:\n{text}", output.status));
+        if output.status.code() != Some(*code) || !text.contains(expected) {
+            failures.push(format!("`{command}` of {name} ended with {}:\n{text}", output.status));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
 fn rejects_forged_inputs() {
-    judge(FORGED);
+    check_rows(FORGED);
 }
 
 #[test]
@@ -175,14 +175,14 @@ fn rejects_randomly_mutated_inputs() {
         &*name.to_string_lossy().into_owned().leak()
     });
     let rows: Vec<Row> =
-        names.filter_map(|name| Some((name, is_mutated(name)?, 1, "error: "))).collect();
-    assert!(rows.len() >= 30, "{} cases", rows.len());
-    judge(&rows);
+        names.filter_map(|name| Some((name, mutated_command(name)?, 1, "error: "))).collect();
+    assert!(rows.len() >= 30, "only {} mutated cases", rows.len());
+    check_rows(&rows);
 }
 
 #[test]
 fn ordinary_inputs_give_expected_exit_and_output() {
-    judge(ORDINARY);
+    check_rows(ORDINARY);
 }
 
 /// The file is sparse: its length must not determine disk or memory use.
@@ -195,7 +195,7 @@ fn rejects_oversized_mil_text_without_reading_it() {
     for command in ["check {}", "run {} --random 1"] {
         let output = run(command, "long.mil", directory.path());
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1), "`{command}` ends with {}", output.status);
+        assert!(output.status.code() == Some(1), "`{command}` ended with {}", output.status);
         assert!(text.contains("long.mil is longer than 1073741824 bytes"), "{text}");
     }
 }
@@ -217,7 +217,7 @@ fn every_case_file_has_table_row() {
     for entry in fs::read_dir(cases()).expect("the cases") {
         let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
         let mut rows = FORGED.iter().chain(ORDINARY);
-        let is_known = rows.any(|row| row.0 == name) || is_mutated(&name).is_some();
-        assert!(is_known, "{name} has no row");
+        let is_known = rows.any(|row| row.0 == name) || mutated_command(&name).is_some();
+        assert!(is_known, "no row for {name}");
     }
 }

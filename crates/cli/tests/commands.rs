@@ -31,7 +31,7 @@ fn copy(from: &Path, to: &Path) {
 
 fn run(line: &str, directory: &Path) -> String {
     let mut words = line.split_whitespace();
-    assert_eq!(words.next(), Some("coremill"), "only `coremill` is run: {line}");
+    assert_eq!(words.next(), Some("coremill"), "every command must start with `coremill`: {line}");
     let output = Command::new(env!("CARGO_BIN_EXE_coremill"))
         .args(words)
         .current_dir(directory)
@@ -91,7 +91,7 @@ fn command_output_matches_recorded_transcripts() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
         .collect();
     paths.sort();
-    assert!(!paths.is_empty(), "{} holds no files", folder.display());
+    assert!(!paths.is_empty(), "{} contains no `.txt` files", folder.display());
     let mut differing = Vec::new();
     for path in &paths {
         let directory = tempfile::tempdir().expect("a scratch directory");
@@ -113,5 +113,9 @@ fn command_output_matches_recorded_transcripts() {
             differing.push(format!("{}\nprints now:\n{replayed}", path.display()));
         }
     }
-    assert!(differing.is_empty(), "{}\n(BLESS=1 writes it down)", differing.join("\n\n"));
+    assert!(
+        differing.is_empty(),
+        "{}\n(run with BLESS=1 to update the files)",
+        differing.join("\n\n")
+    );
 }

@@ -32,7 +32,7 @@ fn succeed(scratch: &Scratch, arguments: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A model with images, made by `coremill edit`.
+/// Creates models with image inputs and outputs, using `coremill edit`.
 fn place() -> Scratch {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("filter.mil"), MODEL).expect("a file");
@@ -76,7 +76,7 @@ fn writes_image_output_as_png() {
     succeed(&scratch, &[&call[..], &["out.png"]].concat());
     assert_eq!(pixels(&path("out.png"), ColorSpace::Rgb), negative);
     assert_eq!(format(&path("out.png")), (8, 2));
-    // The arrays in a `.npz` are those of the model.
+    // A `.npz` file contains the arrays that the model returns.
     succeed(&scratch, &[&call[..], &["out.npz"]].concat());
     let found = arrays::read_npz(path("out.npz")).expect("arrays");
     let expected: Vec<f32> = given.iter().map(|pixel| 255.0 - pixel).collect();

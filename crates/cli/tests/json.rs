@@ -82,11 +82,11 @@ cache purge --json
 
 /// Fields that no call prints, or that are always null.
 const ABSENT: [&str; 33] = [
-    // Fixes in a model with modules, and outputs with errors before them. The test program has
-    // neither.
+    // The module of a value that needs fp32, and the error of an output in plain fp16. The test
+    // program has neither.
     "chosen/cures/module",
     "chosen/outputs/before",
-    // Programs that compute a value of one name in different ways.
+    // Values of the same name that two programs compute with different operations.
     "compare/per_op/unpaired",
     "compare/per_op/unpaired/name",
     "compare/per_op/unpaired/op",
@@ -134,8 +134,8 @@ fn json(scratch: &Scratch, cache: &Path, arguments: &[&str]) -> Result<Value, St
     command.args(arguments).current_dir(scratch.path()).env("COREMILL_CACHE", cache);
     let output = command.output().expect("the command starts");
     serde_json::from_slice(&output.stdout).map_err(|error| {
-        let told = String::from_utf8_lossy(&output.stderr);
-        format!("prints no JSON: {error}\n{told}")
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("prints no JSON: {error}\n{stderr}")
     })
 }
 
@@ -175,20 +175,19 @@ fn json_output_conforms_to_published_schema() {
         schema.fields().into_iter().filter(|field| !seen.contains(field)).collect();
     let absent: BTreeSet<_> = ABSENT.into_iter().collect();
     let unseen: BTreeSet<_> = unseen.iter().map(String::as_str).collect();
-    assert_eq!(unseen, absent, "no call has these fields");
+    assert_eq!(unseen, absent, "fields that no call prints (left) must equal ABSENT (right)");
 }
 
-/// The validator rejects invalid values.
 #[test]
 fn schema_checker_rejects_invalid_values() {
     let schema =
         Schema::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json"));
     let report = r#"{"format_version": 1, "models": [{"path": "a", "bytes": 1, "uses": []}]}"#;
-    let refused = |from: &str, to: &str| {
+    let is_rejected = |from: &str, to: &str| {
         let value = serde_json::from_str(&report.replace(from, to)).expect("JSON");
         !schema.check("extract", &value, &mut BTreeSet::new()).is_empty()
     };
-    assert!(!refused("", ""));
+    assert!(!is_rejected("", ""));
     for (from, to) in [
         ("\"format_version\": 1", "\"format_version\": 2"),
         ("\"bytes\": 1", "\"bytes\": \"1\""),
@@ -199,6 +198,6 @@ fn schema_checker_rejects_invalid_values() {
         ("[]", "{}"),
         ("[]", "[null]"),
     ] {
-        assert!(refused(from, to), "{from} as {to}");
+        assert!(is_rejected(from, to), "accepts `{to}` in place of `{from}`");
     }
 }

@@ -11,7 +11,7 @@ fn coremill(arguments: &[&str]) -> String {
 }
 
 /// The commands in the help.
-fn listed() -> BTreeSet<String> {
+fn listed_commands() -> BTreeSet<String> {
     let help = coremill(&["--help"]);
     let lines = help.lines().skip_while(|line| !line.starts_with("Usage:"));
     let lines = lines.take_while(|line| *line != "Options:");
@@ -24,7 +24,7 @@ fn every_command_has_man_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("man1");
     coremill(&["man", "-o", path.to_str().expect("UTF-8")]);
-    let commands = listed();
+    let commands = listed_commands();
     assert!(commands.len() > 15 && commands.contains("convert"), "{commands:?}");
     for command in commands.iter().filter(|command| *command != "help") {
         let page = std::fs::read_to_string(path.join(format!("coremill-{command}.1")));
@@ -36,12 +36,15 @@ fn every_command_has_man_page() {
         for example in examples {
             let example = example.trim().split("   #").next().unwrap_or_default();
             let example = example.replace('-', "\\-").replace('\'', "\\*(Aq");
-            assert!(page.contains(&example), "{command} lacks {example:?}");
+            assert!(
+                page.contains(&example),
+                "the page of `{command}` lacks the example {example:?}"
+            );
         }
     }
     let page = std::fs::read_to_string(path.join("coremill.1")).expect("the page of `coremill`");
     assert_eq!(page, coremill(&["man"]));
-    assert!(path.join("coremill-cache-list.1").exists(), "commands of commands have pages");
+    assert!(path.join("coremill-cache-list.1").exists(), "subcommands of `cache` must have pages");
 }
 
 #[test]
@@ -49,6 +52,9 @@ fn man_suggests_command_for_misspelled_name() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coremill"));
     let output = command.args(["man", "convrt"]).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("unknown command `convrt`") && told.contains("`convert`"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("unknown command `convrt`") && stderr.contains("`convert`"),
+        "{stderr}"
+    );
 }

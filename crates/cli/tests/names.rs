@@ -9,38 +9,41 @@ use coremill::graph::{Device, Session};
 use coremill::session::{self, FileKind, RunOptions};
 
 fn coremill(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_coremill")).args(arguments).output().expect("it starts")
+    Command::new(env!("CARGO_BIN_EXE_coremill"))
+        .args(arguments)
+        .output()
+        .expect("the command starts")
 }
 
 /// The names in the table of inputs that a command prints for an unknown input.
-fn listed(output: &Output) -> Vec<String> {
+fn printed_names(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     let table = text.lines().skip_while(|line| *line != "inputs:").skip(1);
     let rows = table.take_while(|line| line.starts_with("  "));
     rows.filter_map(|row| row.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// The library's names of a file's inputs.
-fn opened(path: &Path) -> Vec<String> {
+/// The input names according to `coremill::session`.
+fn library_names(path: &Path) -> Vec<String> {
     let options = RunOptions::default();
-    let kind = FileKind::detect(path).expect("it is there");
+    let kind = FileKind::detect(path).expect("a file");
     let executable = if kind == FileKind::ExecuTorchProgram {
-        let program = coremill::executorch::open(path).expect("it is read");
-        session::load_program(program, &options).expect("it is loaded")
+        let program = coremill::executorch::open(path).expect("the file is read");
+        session::load_program(program, &options).expect("the model is loaded")
     } else {
-        let model = coremill::open(path).expect("it is read");
+        let model = coremill::open(path).expect("the file is read");
         let verified = coremill::verify(&model).expect("it is sound");
-        session::load(&verified, &options).expect("it is loaded")
+        session::load(&verified, &options).expect("the model is loaded")
     };
-    let session = executable.default_session().expect("there is a function");
+    let session = executable.default_session().expect("a default function");
     session.inputs().iter().map(|spec| spec.name.clone()).collect()
 }
 
-/// The input names in sessions of graphs.
-fn of_graph(path: &Path) -> Vec<String> {
-    let mut model = Session::new(Device::Host).open(path).expect("it opens");
-    let function = model.default_function().expect("there is one");
-    let inputs = model.inputs(&function).expect("they are known");
+/// The input names according to `graph::Session`.
+fn graph_session_names(path: &Path) -> Vec<String> {
+    let mut model = Session::new(Device::Host).open(path).expect("the model opens");
+    let function = model.default_function().expect("a default function");
+    let inputs = model.inputs(&function).expect("the inputs");
     inputs.into_iter().map(|input| input.name).collect()
 }
 
@@ -66,12 +69,16 @@ fn input_names_agree_across_cli_and_library() {
     for name in ["digits.mlpackage", "digits.mlmodelc", "digits.pte", "parts.pte"] {
         let path = path(name);
         let text = path.to_str().expect("UTF-8");
-        let expected = opened(&path);
+        let expected = library_names(&path);
         assert!(!expected.is_empty());
-        assert_eq!(of_graph(&path), expected, "{name}: graph::Session");
-        assert_eq!(listed(&coremill(&["run", text, "--inputs", other])), expected, "{name}: run");
+        assert_eq!(graph_session_names(&path), expected, "{name}: graph::Session");
+        assert_eq!(
+            printed_names(&coremill(&["run", text, "--inputs", other])),
+            expected,
+            "{name}: run"
+        );
         let compared = coremill(&["compare", text, text, "--inputs", other]);
-        assert_eq!(listed(&compared), expected, "{name}: compare");
+        assert_eq!(printed_names(&compared), expected, "{name}: compare");
     }
 }
 

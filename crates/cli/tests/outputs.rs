@@ -33,15 +33,18 @@ fn dash_writes_output_to_stdout() {
         let rest = rest.into_iter().flat_map(|rest| ["--"].into_iter().chain(rest.split(' ')));
         let arguments: Vec<&str> = options.split(' ').chain([name, "-"]).chain(rest).collect();
         let output = run(&scratch, &arguments);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!scratch.path().join("-").exists(), "`{call} {name} -` makes a file");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!scratch.path().join("-").exists(), "`{call} {name} -` creates a file named `-`");
         if let (true, Some(_)) = (expected.starts_with("error: "), output.status.code()) {
-            assert_eq!(output.status.code(), Some(1), "`{call} {name} -`: {told}");
-            assert!(told.contains(expected), "`{call} {name} -`: {told}");
-            assert!(output.stdout.is_empty(), "`{call} {name} -` prints something");
+            assert_eq!(output.status.code(), Some(1), "`{call} {name} -`: {stderr}");
+            assert!(stderr.contains(expected), "`{call} {name} -`: {stderr}");
+            assert!(
+                output.stdout.is_empty(),
+                "`{call} {name} -` fails, but writes to standard output"
+            );
             continue;
         }
-        assert!(output.status.success(), "`{call} {name} -`: {told}");
+        assert!(output.status.success(), "`{call} {name} -`: {stderr}");
         let start = String::from_utf8_lossy(&output.stdout[..output.stdout.len().min(40)]);
         assert!(start.contains(expected), "`{call} {name} -` begins with {start:?}");
     }
@@ -70,12 +73,12 @@ fn rejects_two_outputs_to_stdout() {
     let scratch = Scratch::new();
     let call = ["run", "files/counter.mil", "--random", "1", "-o", "-", "--trace", "-"];
     let output = run(&scratch, &call);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("standard output cannot hold several files"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("standard output cannot hold several files"), "{stderr}");
 }
 
-/// Output is appended to a redirected standard output, under either name.
+/// Output is appended to a redirected standard output, whatever name the option gives it.
 #[cfg(target_os = "linux")]
 #[test]
 fn appends_to_redirected_stdout() {
@@ -88,7 +91,7 @@ fn appends_to_redirected_stdout() {
         let mut shell = Command::new("sh");
         shell.args(["-c", &script, binary]).current_dir(scratch.path());
         assert!(shell.status().expect("a shell").success());
-        let all = std::fs::read_to_string(scratch.path().join("all")).expect("it is there");
+        let all = std::fs::read_to_string(scratch.path().join("all")).expect("a file");
         assert!(all.starts_with("before\n<!DOCTYPE html>") && all.ends_with("after\n"), "{output}");
     }
 }
@@ -102,8 +105,8 @@ fn replaces_output_files_in_shared_memory() {
         return;
     }
     let (scratch, memory) = (Scratch::new(), tempfile::tempdir_in(memory).expect("a directory"));
-    let through_process = "/proc/self/cwd/out.npz".to_owned();
-    for path in [memory.path().join("out.npz").display().to_string(), through_process] {
+    let through_proc = "/proc/self/cwd/out.npz".to_owned();
+    for path in [memory.path().join("out.npz").display().to_string(), through_proc] {
         let mut sizes = Vec::new();
         for seed in ["1", "2"] {
             let call = ["run", "files/small.mil", "--random", seed, "-o", &path];

@@ -1,4 +1,4 @@
-//! Tests that `coremill record` shows records on every system, and refuses models on systems without Core ML.
+//! Tests that `coremill record` shows records on every system, and rejects models on systems without Core ML.
 
 #[path = "support/scratch.rs"]
 mod scratch;
@@ -19,7 +19,7 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> Output {
     command.args(arguments).current_dir(scratch.path()).output().expect("the command starts")
 }
 
-/// A record of `files/convs.mil`, with outputs of the engine and the forecast as plan.
+/// A record of `files/convs.mil`. The engine computes the outputs, and the plan is a forecast.
 fn record_of_convolutions(scratch: &Scratch) -> Record {
     let model = coremill::open(scratch.path().join("files/convs.mil")).expect("it is read");
     let verified = coremill::verify(&model).expect("it is sound");
@@ -78,25 +78,25 @@ fn shows_record_and_compares_it_with_model() {
     let record = record_of_convolutions(&scratch);
     record::write(&scratch.path().join("record.zip"), &record).expect("it is written");
     let output = run(&scratch, &["record", "record.zip"]);
-    let (text, told) = texts(&output);
-    assert!(output.status.success(), "{told}");
+    let (text, stderr) = texts(&output);
+    assert!(output.status.success(), "{stderr}");
     assert!(text.starts_with("convs.mil on Apple M4 (Mac0,0), system 25A354\n"), "{text}");
     assert!(
         text.contains("cpu_and_ne  main, case 0  1.250 ms  load 30.0 ms, first 2.000 ms"),
         "{text}"
     );
-    assert!(told.contains("hint: pass `--model MODEL`"), "{told}");
+    assert!(stderr.contains("hint: pass `--model MODEL`"), "{stderr}");
 
     let output = run(&scratch, &["record", "record.zip", "--model", "files/convs.mil"]);
-    let (text, told) = texts(&output);
-    assert!(output.status.success() && told.is_empty(), "{told}");
+    let (text, stderr) = texts(&output);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
     assert!(text.contains("forecast for M4, cpu_and_ne: 5 of 5 operations agree"), "{text}");
     assert!(text.contains("numerics `ane`, cpu_and_ne, main, case 0: `y` equal"), "{text}");
 
     let output = run(&scratch, &["record", "record.zip", "--model", "files/fewer_convs.mil"]);
-    let (_, told) = texts(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("the record is for a model with the hash"), "{told}");
+    let (_, stderr) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the record is for a model with the hash"), "{stderr}");
 
     let output = run(&scratch, &["record", "record.zip", "-o", "again.zip"]);
     assert!(texts(&output).1.contains("record.zip is a record already"), "{}", texts(&output).1);
@@ -119,17 +119,18 @@ fn record_rejects_invalid_arguments_and_files() {
         (&["record", "later.zip"], "`format_version` must be 1, got 2"),
     ] {
         let output = run(&scratch, arguments);
-        let told = texts(&output).1;
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(expected), "{told}");
+        let stderr = texts(&output).1;
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
     if cfg!(not(target_vendor = "apple")) {
         let output = run(&scratch, &["record", "files/small.mil", "-o", "r.zip"]);
-        let told = texts(&output).1;
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let stderr = texts(&output).1;
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(
-            told.starts_with("error: this system has no Core ML\nhint: run this command on a Mac"),
-            "{told}"
+            stderr
+                .starts_with("error: this system has no Core ML\nhint: run this command on a Mac"),
+            "{stderr}"
         );
     }
     // A zip archive that is not a record, and a truncated record.
@@ -154,9 +155,9 @@ fn check_rejects_plan_of_another_model() {
     let output = check("files/convs.mil");
     assert!(output.status.success(), "{}", texts(&output).1);
     let output = check("files/small.mil");
-    let told = texts(&output).1;
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("plan.json is a plan of another model"), "{told}");
+    let stderr = texts(&output).1;
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("plan.json is a plan of another model"), "{stderr}");
 }
 
 /// Standard output and standard error.

@@ -1,4 +1,4 @@
-//! The command `serve`: it answers like `generate` and `embed`, and ends by a signal.
+//! Tests that `serve` answers like `generate` and `embed`, and exits on a signal.
 #![cfg(unix)]
 
 #[path = "support/scratch.rs"]
@@ -26,7 +26,7 @@ fn printed(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// A server, which ends if a test fails.
+/// A server process. It is killed when the value is dropped, also if a test fails.
 struct Server {
     child: Child,
     errors: BufReader<ChildStderr>,
@@ -56,7 +56,7 @@ impl Server {
     fn post(&self, path: &str, body: &Value) -> Value {
         let address = &self.address;
         let mut stream = TcpStream::connect(address).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
         let body = body.to_string();
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -79,10 +79,10 @@ fn server_matches_generate_and_stops_on_sigterm() {
     assert_eq!(body["choices"][0]["text"], expected["text"]);
     assert_eq!(body["model"], "tiny");
 
-    // A connection that waits does not keep the server.
+    // An idle connection must not keep the server from exiting.
     let _idle = TcpStream::connect(&server.address).expect("a connection");
     let id = server.child.id().to_string();
-    // SIGINT may be ignored where these tests run, as in a shell's background.
+    // Send SIGTERM, because SIGINT is ignored if the tests run as a background job of a shell.
     let killed = Command::new("kill").args(["-s", "TERM", &id]).status().expect("a signal");
     assert!(killed.success());
     let status = server.child.wait().expect("a child");

@@ -1,4 +1,4 @@
-//! Tests that signals at any time end the command promptly and leave no temporary files.
+//! Tests that a signal ends the command promptly at any time, and that no temporary files are left.
 #![cfg(unix)]
 
 #[path = "support/scratch.rs"]
@@ -15,10 +15,10 @@ use scratch::Scratch;
 
 const ROUNDS: u64 = 200;
 
-/// Maximum duration until a process ends on a busy machine.
-const PROMPTLY: Duration = Duration::from_secs(5);
+/// Maximum time until a process exits after a signal, on a busy machine.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Number of rows of a weight that takes a moment to write.
+/// Number of rows of a weight, large enough that writing it takes a moment.
 const ROWS: usize = 4096;
 
 fn start(scratch: &Scratch, arguments: &str) -> Child {
@@ -33,7 +33,7 @@ fn wait(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().expect("a child") {
             return status;
         }
-        assert!(start.elapsed() < PROMPTLY, "it does not end");
+        assert!(start.elapsed() < EXIT_TIMEOUT, "the process did not exit within {EXIT_TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -130,7 +130,10 @@ fn interrupted_commands_leave_no_temporary_files() {
         let found = names(&out);
         assert!(found.is_subset(&expected), "`{call}`, SIG{name} at {share:.3}: {found:?}");
     }
-    assert!(interrupted > ROUNDS / 4, "{interrupted} of {ROUNDS} signals came in time");
+    assert!(
+        interrupted > ROUNDS / 4,
+        "only {interrupted} of {ROUNDS} signals arrived before the command exited"
+    );
     // The remaining outputs are valid, old or new.
     for (_, output) in CALLS.iter().take(3) {
         if out.join(output).exists() {
@@ -140,7 +143,7 @@ fn interrupted_commands_leave_no_temporary_files() {
     }
 }
 
-/// A process that ignores SIGHUP survives its terminal.
+/// A command that starts with SIGHUP ignored, as under `nohup`, must keep ignoring it.
 #[test]
 fn ignored_sighup_stays_ignored() {
     let scratch = Scratch::new();
@@ -157,7 +160,10 @@ fn ignored_sighup_stays_ignored() {
     let signal = |name: &str| Command::new("kill").args(["-s", name, &id]).status().expect("sent");
     assert!(signal("HUP").success());
     std::thread::sleep(Duration::from_millis(200));
-    assert!(child.try_wait().expect("a child").is_none(), "it ended");
+    assert!(
+        child.try_wait().expect("a child").is_none(),
+        "SIGHUP ended the process although it was ignored"
+    );
     assert!(signal("TERM").success());
     assert_eq!(wait(&mut child).signal(), Some(15));
 }

@@ -1,4 +1,4 @@
-//! Tests that `split` needs little memory for large weights, whose file is mostly a hole.
+//! Tests that `split` needs little memory for large weights. The weight file is sparse.
 
 #![cfg(target_os = "linux")]
 
@@ -59,14 +59,14 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Splits the model in a directory. Returns the maximum of resident memory in bytes, pages of mapped files included.
+/// Splits the model in a directory. Returns the peak resident memory in bytes, including pages of mapped files.
 fn split(directory: &Path, max_size: &str) -> u64 {
     let call = ["split", "model.mil", "-o", "out", "--max-size", max_size];
     let mut child = command(directory, &call).spawn().expect("the command starts");
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     let done = loop {
-        // The maximum never falls, so the last one that is read counts.
+        // `VmHWM` is the peak so far and never decreases, so the last value read is the result.
         let now = fs::read_to_string(&status).unwrap_or_default();
         let line = now.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -88,7 +88,7 @@ fn run(directory: &Path, model: &str, inputs: &str, output: &str) {
 
 #[test]
 fn split_of_large_weights_uses_little_memory() {
-    // 3 GB take half a minute.
+    // Weights of 3 GB take half a minute.
     let is_large = std::env::var_os("COREMILL_ALL_CASES").is_some();
     let (size, max_size, limit) =
         if is_large { (8192, "800MB", 300 << 20) } else { (2048, "50MB", 80 << 20) };
@@ -98,8 +98,8 @@ fn split_of_large_weights_uses_little_memory() {
     let peak = split(path, max_size);
     let length = fs::metadata(path.join("weights/weight.bin")).expect("a file").len();
     println!("{} MB of weights were split within {} MB", length >> 20, peak >> 20);
-    assert!(peak > 0 && peak < limit, "{} MB", peak >> 20);
-    // The weights of the pieces are holes, too, and add up to those of the model.
+    assert!(peak > 0 && peak < limit, "the peak is {} MB", peak >> 20);
+    // The weight files of the pieces are sparse, too, and their lengths add up to that of the model.
     let pieces: Vec<_> = (1..=5).map(|piece| format!("out/piece_{piece}.mlpackage")).collect();
     let files = pieces.iter().map(|piece| {
         let file = path.join(piece).join("Data/com.apple.CoreML/weights/weight.bin");
@@ -107,10 +107,13 @@ fn split_of_large_weights_uses_little_memory() {
     });
     let (lengths, held) = files
         .fold((0, 0), |(lengths, held), file| (lengths + file.len(), held + file.blocks() * 512));
-    assert!(lengths.abs_diff(length) < 4096, "{lengths} and {length}");
-    // Windows of small weights have elements that are not 0.
-    assert!(!is_large || held < length / 2, "{held} of {length}");
-    // The pieces compute the bits of the whole model.
+    assert!(
+        lengths.abs_diff(length) < 4096,
+        "the pieces have {lengths} bytes of weights; the model has {length}"
+    );
+    // `split` leaves out windows of zeros. Small weights have no such windows.
+    assert!(!is_large || held < length / 2, "the pieces take {held} bytes on disk, of {length}");
+    // The pieces compute exactly the outputs of the whole model.
     let x: Vec<f32> = (0..size).map(|at| (at % 97) as f32 / 64.0 - 0.75).collect();
     let x = Array::floats(DType::Fp16, [1, size], x);
     arrays::write_npz(path.join("in.npz"), &[("x0".to_owned(), x)]).expect("a file");

@@ -57,7 +57,7 @@ fn corrupt(path: &Path, others: &[(&str, &str)]) {
     for (from, to) in others {
         count += replace(&mut bytes, from, to);
     }
-    assert!(count > 0, "{} holds none of them", path.display());
+    assert!(count > 0, "{} contains none of the placeholder names", path.display());
     fs::write(path, bytes).expect("written");
 }
 
@@ -123,11 +123,11 @@ fn place_archive(directory: &Path) {
         writer.add(entry, &[&bytes]).expect("written");
     }
     writer.finish().expect("written");
-    assert!(count > 0, "the archive holds none of the texts");
+    assert!(count > 0, "the archive contains none of the strings to replace");
 }
 
-/// The first control character in a text, if any.
-fn obeyed(text: &str) -> Option<char> {
+/// The first control character in a text that is neither a line break nor part of one of our styles.
+fn first_control_character(text: &str) -> Option<char> {
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         let style = rest.strip_prefix("\u{1b}[").and_then(|codes| {
@@ -215,7 +215,7 @@ fn commands_never_print_hostile_terminal_escapes() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code().is_some_and(|code| code < 2), "`{call}`: {text}");
-        if let Some(c) = obeyed(&text) {
+        if let Some(c) = first_control_character(&text) {
             panic!(
                 "`{call}` prints {c:?}:\n{}",
                 text.escape_debug().to_string().replace("\\n", "\n")
@@ -223,10 +223,14 @@ fn commands_never_print_hostile_terminal_escapes() {
         }
         replaced += usize::from(text.contains('\u{fffd}') || text.contains("\\u001b"));
     }
-    assert!(replaced > calls.len() / 3, "{replaced} of {} calls show a hostile text", calls.len());
+    assert!(
+        replaced > calls.len() / 3,
+        "{replaced} of {} calls show a hostile string",
+        calls.len()
+    );
     for path in [HOSTILE, "\u{202e}.mlpackage"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_coremill"));
         let output = command.args(["inspect", path]).output().expect("the command starts");
-        assert_eq!(obeyed(&String::from_utf8_lossy(&output.stderr)), None);
+        assert_eq!(first_control_character(&String::from_utf8_lossy(&output.stderr)), None);
     }
 }

@@ -269,7 +269,7 @@ mod tests {
     fn limits_element_count_of_created_constants() {
         assert_eq!(checked_numel(&[60_000i64, 1000]), Ok(60_000_000));
         assert_eq!(checked_numel::<u64>(&[]), Ok(1));
-        let refusal = checked_numel(&[60_000i64, 59_999]).expect_err("too many").reason;
+        let refusal = checked_numel(&[60_000i64, 59_999]).expect_err("too many elements").reason;
         assert_eq!(
             refusal,
             "needs a constant of 3599940000 elements; at most 67108864 are created"

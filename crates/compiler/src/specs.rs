@@ -226,8 +226,8 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/executorch.md");
         let page = std::fs::read_to_string(path).expect("docs/executorch.md");
         let (begin, end) = ("<!-- compile specs -->\n", "\n<!-- end of compile specs -->");
-        let start = page.find(begin).expect("a place for the keys") + begin.len();
-        let stop = page.find(end).expect("an end of the keys");
+        let start = page.find(begin).expect("a start marker") + begin.len();
+        let stop = page.find(end).expect("an end marker");
         let mut rows = String::from("| key | values | meaning |\n|---|---|---|\n");
         for SpecKey { name, values, meaning } in &KEYS {
             rows += &format!("| `{name}` | {values} | {meaning} |\n");
@@ -264,26 +264,28 @@ mod tests {
             ],
             false,
         );
-        let options = options.expect("as ExecuTorch writes them");
+        let options = options.expect("valid specs of ExecuTorch");
         assert_eq!(options.options.target, Some(Opset::Ios17));
         assert_eq!(options.options.precision, Precision::Fp32);
         assert_eq!(options.model_type, ModelType::CompiledModel);
         assert_eq!(options.weight_sharing, Some(WeightSharing::Disabled));
-        let none = applied(&[("min_deployment_target", "")], false).expect("none is asked for");
-        assert_eq!(none.options.target, None);
+        let unset =
+            applied(&[("min_deployment_target", "")], false).expect("an empty target is valid");
+        assert_eq!(unset.options.target, None);
     }
 
     #[test]
     fn parses_enumerated_shapes_per_input() {
         let text = r#"[[{"shape":[{"key_name":"s77","low":2,"high":4},{"key_name":"s27","low":5,"high":null},10]},
             [[[1,5,10],[4,6,10]],["x","y"]]],[{"shape":[{"key_name":"s17","low":3,"high":5},11]},[[[3,11],[5,11]],["z"]]]]"#;
-        let options = applied(&[("enumerated_shapes", text)], true).expect("as it writes them");
+        let options =
+            applied(&[("enumerated_shapes", text)], true).expect("valid specs of ExecuTorch");
         let shapes: Vec<_> = options.options.shapes.iter().collect();
         assert_eq!(shapes.len(), 3);
         assert_eq!(shapes[1], (&"y".to_owned(), &vec![vec![1, 5, 10], vec![4, 6, 10]]));
         assert_eq!(shapes[2], (&"z".to_owned(), &vec![vec![3, 11], vec![5, 11]]));
-        let refusal =
-            applied(&[("enumerated_shapes", text)], false).expect_err("parts have others");
+        let refusal = applied(&[("enumerated_shapes", text)], false)
+            .expect_err("enumerated shapes need the full graph");
         assert_eq!(refusal.hint.as_deref(), Some("require the full graph to be lowered"));
     }
 
@@ -292,7 +294,7 @@ mod tests {
         use linear::{Config, Granularity, Integer, Mode};
         let quantization = |text| {
             let options = applied(&[("op_linear_quantizer_config", text)], false);
-            options.expect("as it writes them").options.quantization
+            options.expect("valid specs of ExecuTorch").options.quantization
         };
         assert_eq!(quantization("{}"), Some(Config::default()));
         let found = quantization(
@@ -351,7 +353,7 @@ mod tests {
             ("compute_unit", "all", "did you mean `compute_units`?"),
         ];
         for (key, value, expected) in cases {
-            let refusal = applied(&[(key, value)], true).expect_err("not understood");
+            let refusal = applied(&[(key, value)], true).expect_err("the spec is invalid");
             assert!(refusal.reason.contains(expected), "{}", refusal.reason);
         }
     }

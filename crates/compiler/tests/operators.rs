@@ -1,5 +1,5 @@
-//! Calls of every torch operator with valid, invalid and absurd arguments: each is lowered or refused, without taking
-//! long. The fuzz target `operators` makes more of them.
+//! Calls of every torch operator with valid, invalid and absurd arguments: each is lowered or refused quickly. The fuzz
+//! target `operators` generates more calls.
 
 #[path = "../../../fuzz/src/draw.rs"]
 mod draw;
@@ -22,9 +22,9 @@ const TRIES: u64 = 64;
 /// Whether a lowering panicked, even if the panic was converted to an error.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 /// Time limit, far above the duration of any call.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIME_LIMIT: Duration = Duration::from_secs(180);
 
-/// Outcome of a call; `None` after a panic.
+/// Result of `operators::call`; `None` if the call panics.
 fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
@@ -39,7 +39,7 @@ fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
     outcome.ok().filter(|_| !panicked)
 }
 
-/// All inputs that ever failed the fuzz target succeed.
+/// The seeds include all inputs for which the fuzz target once failed.
 #[test]
 fn fuzz_seeds_do_not_panic() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/operators");
@@ -57,7 +57,7 @@ fn fuzz_seeds_do_not_panic() {
     assert!(count > 10, "{count} seeds");
 }
 
-/// Each operator of the schemas has calls that reach its lowering, or is refused itself.
+/// Each operator with a schema has a call that reaches its lowering, or is refused because it writes to its arguments.
 #[test]
 fn generated_calls_reach_every_operator_lowering() {
     let unreached = |(index, schema): (usize, &Schema)| {
@@ -71,7 +71,12 @@ fn generated_calls_reach_every_operator_lowering() {
     };
     let unreached: Vec<_> =
         operators::operators().iter().enumerate().filter_map(unreached).collect();
-    assert!(unreached.is_empty(), "{} are not:\n{}", unreached.len(), unreached.join("\n"));
+    assert!(
+        unreached.is_empty(),
+        "{} operators are not reached:\n{}",
+        unreached.len(),
+        unreached.join("\n")
+    );
 }
 
 #[test]
@@ -85,8 +90,8 @@ fn random_operator_calls_do_not_panic_or_hang() {
     let rounds = if seconds.is_some() { u64::MAX } else { calls.unwrap_or(1) };
     let all = operators::operators();
     let chosen = |(index, schema): &(usize, &Schema)| {
-        let is_whole = calls.is_some() || seconds.is_some();
-        schema.name.contains(&only) && (is_whole || index % SAMPLED == 0)
+        let calls_all = calls.is_some() || seconds.is_some();
+        schema.name.contains(&only) && (calls_all || index % SAMPLED == 0)
     };
     let chosen: Vec<_> = all.iter().enumerate().filter(chosen).collect();
     let (mut reached, mut read, mut lowered, mut broken) =
@@ -107,7 +112,7 @@ fn random_operator_calls_do_not_panic_or_hang() {
                 }
                 None => broken.push(format!("{} panics (call {call})", schema.name)),
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIME_LIMIT {
                 broken.push(format!("{} takes {:?} (call {call})", schema.name, start.elapsed()));
             }
         }
@@ -115,6 +120,6 @@ fn random_operator_calls_do_not_panic_or_hang() {
     let count = reached.iter().filter(|reached| **reached).count();
     println!("{read} calls of {count} of {} operators were read, {lowered} lowered", all.len());
     assert!(broken.is_empty(), "{}", broken.join("\n"));
-    // Calls that are refused at once would not test anything.
+    // The test is useful only if enough calls reach the lowering.
     assert!(!only.is_empty() || read > 400 && lowered > 50, "{read} were read, {lowered} lowered");
 }

@@ -92,7 +92,7 @@ fn block_of(axes: &[(usize, usize)], place: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The block of every element, from runs that begin at any element.
+    /// The block of each element from `start` on, expanded from the runs.
     fn blocks_of(shape: &[usize], sizes: &[usize], start: usize) -> Vec<usize> {
         let blocks = Blocks::new(shape, sizes).expect("sizes divide");
         let mut found = Vec::new();

@@ -152,10 +152,10 @@ mod tests {
         assert_eq!(choose(&ladders, Budget::Bytes(60), 0), Ok(vec![Some(0), Some(1)]));
         assert_eq!(choose(&ladders, Budget::Bytes(80), 0), Ok(vec![Some(1), Some(1)]));
         assert_eq!(choose(&ladders, Budget::Bytes(1000), 0), Ok(vec![None, None]));
-        let error = choose(&ladders, Budget::Bytes(39), 0).expect_err("too few");
+        let error = choose(&ladders, Budget::Bytes(39), 0).expect_err("the budget is too small");
         assert_eq!(error.to_string(), "the weights take at least 40 bytes; the target is 39");
         assert_eq!(choose(&ladders, Budget::Bytes(67), 7), Ok(vec![Some(0), Some(1)]));
-        let error = choose(&ladders, Budget::Bytes(46), 7).expect_err("too few");
+        let error = choose(&ladders, Budget::Bytes(46), 7).expect_err("the budget is too small");
         assert!(
             error.to_string().starts_with("the weights take at least 47 bytes; the target is 46")
         );

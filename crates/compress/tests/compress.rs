@@ -28,20 +28,20 @@ fn draft(text: &str) -> AnalyzedFunction {
 }
 
 /// Moves weights into the program, so that they are printed.
-fn state_weights(function: &mut Function) {
-    let state = |constant: &mut Constant| {
+fn inline_weights(function: &mut Function) {
+    let inline = |constant: &mut Constant| {
         if let ConstantData::Weight(weight) = &constant.data {
-            let bytes = weight.data.clone().expect("the weight was made here");
+            let bytes = weight.data.clone().expect("the bytes of a new weight are in memory");
             constant.data = ConstantData::Bytes(bytes);
         }
     };
     let ops: Vec<_> = function.all_ops().map(|(id, _)| id).collect();
     for id in ops {
         let op = function.op_mut(id);
-        op.attributes.values_mut().for_each(state);
+        op.attributes.values_mut().for_each(inline);
         for binding in op.inputs.iter_mut().flat_map(|input| &mut input.bindings) {
             if let Binding::Literal(constant) = binding {
-                state(constant);
+                inline(constant);
             }
         }
     }
@@ -59,11 +59,11 @@ fn quantized_programs_match_case_files() {
         let (before, wanted) = file.split_once(SEPARATOR).unwrap_or((&file, ""));
         let (header, text) = before.split_once('\n').expect("the first line is the configuration");
         let header = header.strip_prefix("// ").expect("the first line is a comment");
-        let config = Config::from_json(header).expect("the configuration is one");
+        let config = Config::from_json(header).expect("the configuration is valid");
         let mut program = program(text);
         let mut draft = draft(text);
         let outcome = linear::quantize(&mut draft, &config).expect("weights can be quantized");
-        state_weights(&mut draft.function);
+        inline_weights(&mut draft.function);
         program.functions = vec![draft.function];
         verify::verify_program(&program).expect("quantized programs are sound");
         let printed = text::print(&program, &PrintOptions::default());
@@ -92,9 +92,9 @@ const LINEAR: &str = "program(1.3)
 ";
 
 fn refusal(target: &str, config: &str) -> compress::Error {
-    let config = Config::from_json(config).expect("the configuration is one");
+    let config = Config::from_json(config).expect("the configuration is valid");
     let mut draft = draft(&LINEAR.replace("TARGET", target));
-    linear::quantize(&mut draft, &config).expect_err("it cannot be done")
+    linear::quantize(&mut draft, &config).expect_err("the quantization is rejected")
 }
 
 #[test]
@@ -138,7 +138,8 @@ fn opset_upgrade_guards_negative_gather_indices() {
         let mut model = model::describe(program(LOOKUP)).expect("the case can be described");
         let palette = Palette { bits: Some(bits), ..Palette::default() };
         let options = Options { rules: vec![rule(Values::Palette(palette))], ..Options::default() };
-        let report = compress::compress(&mut model, &options, &|_, _| {}).expect("it can be");
+        let report = compress::compress(&mut model, &options, &|_, _| {})
+            .expect("the model can be compressed");
         assert!(matches!(report[0].fate, CompressionOutcome::Compressed { .. }), "{report:?}");
         verify::verify(&model).expect("compressed models are sound");
         let function = &model.program.functions[0];
@@ -203,7 +204,7 @@ fn rejects_non_finite_layer_weights() {
         ("-inf", rule(Values::Palette(Palette::default()))),
         ("nan", pruned),
     ] {
-        let error = compressed(number, layer, rule.clone()).expect_err("it is refused");
+        let error = compressed(number, layer, rule.clone()).expect_err("the weight is rejected");
         assert_eq!(error.to_string(), format!("`w` cannot be compressed: {reason}"));
         assert!(error.hint().is_some());
         // A mask is not a weight of a layer.

@@ -12,7 +12,7 @@ fn examples_run() {
     let this = std::env::current_exe().expect("the path of this test");
     let examples = this.ancestors().nth(2).map(|folder| folder.join("examples"));
     let examples = examples.as_deref().unwrap_or(Path::new("."));
-    for (name, said) in [
+    for (name, expected) in [
         ("open_and_run", "2.718"),
         ("cnn", " operations"),
         ("convert", ": Some(["),
@@ -24,6 +24,6 @@ fn examples_run() {
         let printed = String::from_utf8_lossy(&done.stdout);
         let errors = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success(), "{name}:\n{errors}");
-        assert!(printed.contains(said), "{name} printed:\n{printed}");
+        assert!(printed.contains(expected), "{name} printed:\n{printed}");
     }
 }

@@ -1,5 +1,5 @@
-//! Tests observation and states of a method. `total.pte` adds to a state in one model, and a kernel
-//! computes the positive part.
+//! Tests hooks and states of a method. In `total.pte`, a Core ML model adds the input to a state, and
+//! a kernel computes ReLU.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use coremill::session::{Executable, Hooks, RunOptions, Session, Span, inputs, lo
 
 fn total(options: &RunOptions) -> Arc<dyn Executable> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files/total.pte");
-    let program = executorch::open(path).expect("it is a program");
-    load_program(program, options).expect("it is loaded")
+    let program = executorch::open(path).expect("a program");
+    load_program(program, options).expect("the program is loaded")
 }
 
 fn floats(elements: [f32; 4]) -> Array {
@@ -20,7 +20,7 @@ fn floats(elements: [f32; 4]) -> Array {
 }
 
 fn session(executable: &dyn Executable) -> Box<dyn Session> {
-    executable.default_session().expect("it has a method")
+    executable.default_session().expect("a default method")
 }
 
 fn run(session: &mut dyn Session, elements: [f32; 4]) -> Vec<f32> {
@@ -55,17 +55,17 @@ fn reads_sets_and_resets_session_states() {
     let total = total(&RunOptions::default());
     let mut one = session(&*total);
     assert_eq!(run(&mut *one, [1.0, -2.0, 0.5, 0.0]), [2.0, 0.0, 1.0, 0.0]);
-    let states = one.read_states().expect("they are read");
+    let states = one.read_states().expect("the states");
     let [(name, array)] = &states[..] else { panic!("{states:?}") };
     assert_eq!(array.as_floats(), Some(&[1.0, -2.0, 0.5, 0.0][..]));
-    // Another session starts from initial states, and continues from the state that is set.
+    // Another session has its own state, and continues from the state that is set.
     let mut other = session(&*total);
-    other.set_state(name, array).expect("it is such a state");
+    other.set_state(name, array).expect("a state of this shape");
     assert_eq!(run(&mut *other, [1.0; 4]), [4.0, 0.0, 3.0, 2.0]);
-    one.reset().expect("it is loaded again");
+    one.reset().expect("the states are reset");
     assert_eq!(run(&mut *one, [1.0; 4]), [2.0; 4]);
-    let wrong = other.set_state(name, &Array::floats(DType::Fp32, [4], vec![0.0; 4]));
-    assert!(wrong.expect_err("the shape is another").to_string().contains("found shape [4]"));
+    let result = other.set_state(name, &Array::floats(DType::Fp32, [4], vec![0.0; 4]));
+    assert!(result.expect_err("the shape differs").to_string().contains("found shape [4]"));
     assert!(other.set_state("sum", array).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Runs pipelines and texts of Apple's compiler with the engine.
+//! Runs compiled pipelines with the engine, and fills missing weights of MIL text.
 
 use std::path::{Path, PathBuf};
 
@@ -74,8 +74,8 @@ fn pipelines_round_trip_through_save() {
     for extension in ["mlpackage", "mlmodelc"] {
         let path = directory.path().join(format!("weighted.{extension}"));
         coremill::save_pipeline(&path, &stages, &Default::default()).expect("written");
-        let again = coremill::open_pipeline(&path).expect("readable").expect("a pipeline");
-        assert_eq!(again.stages.len(), 2);
+        let reread = coremill::open_pipeline(&path).expect("readable").expect("a pipeline");
+        assert_eq!(reread.stages.len(), 2);
         let outputs = run(&path, "input", &[4], &[1.0, 2.0, 3.0, 4.0]);
         assert_eq!(floats(&outputs, "result"), [1.5, 1.5, 4.0, 3.0]);
     }
@@ -102,11 +102,11 @@ fn missing_weights_are_reported_and_filled() {
     let mut other = model.clone();
     assert_eq!(coremill::fill_weights(&mut model, 7), 1);
     assert!(coremill::check(&model).is_sound());
-    assert_eq!(coremill::fill_weights(&mut model, 7), 0, "nothing is missing any more");
+    assert_eq!(coremill::fill_weights(&mut model, 7), 0, "all weights are filled already");
     assert_eq!(coremill::fill_weights(&mut other, 7), 1);
     assert_eq!(other.program, model.program, "the same seed gives the same weights");
 
-    // A damaged file is rejected.
+    // A damaged weight file is rejected.
     std::fs::create_dir(directory.path().join("weights")).expect("made");
     std::fs::write(directory.path().join("weights/weight.bin"), b"no weights").expect("written");
     assert!(coremill::open(&path).is_err());

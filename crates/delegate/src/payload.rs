@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Weight elements that differ depending on the file they are written to.
+    /// Weights whose elements depend on the name of the weight file.
     struct Elements;
 
     impl text::Weights for Elements {

@@ -205,7 +205,7 @@ mod tests {
         let expected = ["A16", "A17 Pro", "A18", "A18 Pro", "A19", "A19 Pro", "M4", "M5", "M6"];
         assert_eq!(included.collect::<Vec<_>>(), expected);
         assert!(CHIPS.iter().all(|chip| Generation::ALL.includes(chip) && chip.runs(18)));
-        let left = CHIPS.iter().filter(|chip| !chip.runs(26)).map(|chip| chip.name);
-        assert_eq!(left.collect::<Vec<_>>(), ["A12"]);
+        let without_26 = CHIPS.iter().filter(|chip| !chip.runs(26)).map(|chip| chip.name);
+        assert_eq!(without_26.collect::<Vec<_>>(), ["A12"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Edits of models made of text: the text afterwards, and the proof that Core ML accepts the model.
+//! Tests the text of edited models, and that the models pass verification.
 
 use coremill_edit::{
     Classifier, Edit, ElementType, ImageEdit, Labels, RangeEdit, ShapeEdit, apply, function, merge,
@@ -23,11 +23,12 @@ fn edited(body: &str, edits: &[Edit]) -> Model {
     model
 }
 
-fn refused(body: &str, edit: Edit) -> String {
+/// The error of an invalid edit, with its hint.
+fn edit_error(body: &str, edit: Edit) -> String {
     let mut model = described(body);
     let before = model.clone();
-    let error = apply(&mut model, &[edit], None).expect_err("the edit is refused");
-    assert_eq!(model, before, "a refused edit changes nothing");
+    let error = apply(&mut model, &[edit], None).expect_err("an invalid edit");
+    assert_eq!(model, before, "an invalid edit must not change the model");
     match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
@@ -38,7 +39,7 @@ fn printed(model: &Model) -> String {
     text::print(&model.program, &PrintOptions::default()).text
 }
 
-/// The operations of the body, one a line, without types.
+/// The operations of the program, without types.
 fn operations(model: &Model) -> Vec<String> {
     let text = printed(model);
     let lines =
@@ -74,11 +75,11 @@ const SCORES: &str = "func main<ios15>(tensor<fp32, [1, 3]> x) {
 } -> (y);";
 
 #[test]
-fn images_are_scaled_and_shifted_before_anything_else() {
+fn image_scale_and_bias_precede_first_operation() {
     let model = edited(NETWORK, &[image("x=bgr,scale=1/255,bias=-1:-2:-3")]);
     let operations = operations(&model);
     let names: Vec<_> = operations.iter().filter_map(|line| line.split(" = ").next()).collect();
-    let position = |name: &str| names.iter().position(|it| *it == name).expect("it is there");
+    let position = |name: &str| names.iter().position(|it| *it == name).expect("an operation");
     assert!(position("x_scaled") < position("x_biased") && position("x_biased") < position("h"));
     let line = |name: &str| operations[position(name)].clone();
     assert!(line("x_scaled").contains("x = x") && line("x_biased").contains("x = x_scaled"));
@@ -89,7 +90,7 @@ fn images_are_scaled_and_shifted_before_anything_else() {
 }
 
 #[test]
-fn images_become_arrays_again() {
+fn array_edit_reverts_image_input() {
     let edits = [image("x=rgb"), image("y=rgb"), Edit::Array { name: "x".to_owned() }];
     let model = edited(NETWORK, &edits);
     assert_eq!(model.description.inputs, described(NETWORK).description.inputs);
@@ -97,7 +98,7 @@ fn images_become_arrays_again() {
 }
 
 #[test]
-fn casts_of_callers_types_are_not_doubled() {
+fn retype_does_not_stack_casts() {
     let name = || "x".to_owned();
     let fp16 = |name: &str| Edit::Retype { name: name.to_owned(), dtype: ElementType::Fp16 };
     let model = edited(NETWORK, &[fp16("x"), fp16("y")]);
@@ -115,7 +116,7 @@ fn casts_of_callers_types_are_not_doubled() {
 }
 
 #[test]
-fn classifiers_give_the_label_first() {
+fn classify_outputs_label_then_probabilities() {
     let labels = Labels::from_lines("cat\ndog\neel\n");
     let classify = |labels, output| Edit::Classify(Classifier { labels, output, name: None });
     let model = edited(SCORES, &[classify(labels.clone(), None)]);
@@ -123,7 +124,7 @@ fn classifiers_give_the_label_first() {
     assert_eq!(outputs, ["classLabel", "classLabel_probs"]);
     assert_eq!(model.description.predicted_feature_name, "classLabel");
     assert_eq!(model.description.predicted_probabilities_name, "classLabel_probs");
-    // The scores of another value leave the output in place.
+    // If the scores are another value, the output `y` stays.
     let model = edited(SCORES, &[classify(Labels::Ints(vec![7, 8, 9]), Some("h".to_owned()))]);
     let outputs: Vec<_> = model.description.outputs.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(outputs, ["classLabel", "classLabel_probs", "y"]);
@@ -133,13 +134,13 @@ fn classifiers_give_the_label_first() {
     edited(&flat, &[fp16, classify(labels.clone(), None)]);
     let two = Labels::Texts(vec!["cat".to_owned(), "dog".to_owned()]);
     assert_eq!(
-        refused(SCORES, classify(two, None)),
+        edit_error(SCORES, classify(two, None)),
         "`y` holds 3 scores; 2 labels are given; give one label for each score, in order"
     );
 }
 
 #[test]
-fn labels_can_be_removed() {
+fn dropping_class_label_restores_scores_output() {
     let labels = || Labels::from_lines("cat\ndog\neel\n");
     let classify = |output| Edit::Classify(Classifier { labels: labels(), output, name: None });
     let drop = |name: &str| Edit::DropOutput { name: name.to_owned() };
@@ -148,7 +149,7 @@ fn labels_can_be_removed() {
     assert_eq!(model.description.predicted_feature_name, "");
     assert_eq!(model.description.predicted_probabilities_name, "");
     assert_eq!(operations(&model), operations(&described(SCORES)));
-    // The scores are an output beside the others, and become one again.
+    // Dropping the class label makes its scores an output, in addition to `y`.
     let model = edited(SCORES, &[classify(Some("h".to_owned())), drop("classLabel")]);
     let outputs: Vec<_> = model.description.outputs.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(outputs, ["y", "h"]);
@@ -156,14 +157,14 @@ fn labels_can_be_removed() {
     edited(SCORES, &[classify(None), drop("classLabel"), classify(None)]);
     let mut classifier = edited(SCORES, &[classify(None)]);
     let drop = drop("classLabel_probs");
-    let error = apply(&mut classifier, &[drop], None).expect_err("refused");
+    let error = apply(&mut classifier, &[drop], None).expect_err("an invalid edit");
     assert_eq!(error.to_string(), "`classLabel_probs` are the scores of the classifier");
 }
 
 #[test]
-fn names_change_in_program_and_description() {
+fn rename_updates_program_and_description() {
     let rename = |from: &str, to: &str| Edit::Rename { from: from.to_owned(), to: to.to_owned() };
-    // A value inside that has the name gets another one.
+    // An internal value with the new name is renamed.
     let model = edited(SCORES, &[rename("x", "h"), rename("y", "scores")]);
     assert_eq!(model.description.inputs[0].name, "h");
     assert_eq!(model.description.outputs[0].name, "scores");
@@ -172,15 +173,18 @@ fn names_change_in_program_and_description() {
     let model = edited(SCORES, &[classify, rename("classLabel", "animal")]);
     assert_eq!(model.description.predicted_feature_name, "animal");
     assert_eq!(
-        refused(SCORES, rename("x", "1x")),
+        edit_error(SCORES, rename("x", "1x")),
         "`1x` is not a name that Core ML takes; `var_1x` is one"
     );
-    assert_eq!(refused(SCORES, rename("x", "y")), "the model has an input or output `y` already");
-    assert!(refused(SCORES, rename("z", "a")).starts_with("unknown name `z`"));
+    assert_eq!(
+        edit_error(SCORES, rename("x", "y")),
+        "the model has an input or output `y` already"
+    );
+    assert!(edit_error(SCORES, rename("z", "a")).starts_with("unknown name `z`"));
 }
 
 #[test]
-fn outputs_come_and_go() {
+fn exposes_and_drops_outputs() {
     let expose = Edit::ExposeOutput { name: "r".to_owned() };
     let model = edited(NETWORK, &[expose.clone(), Edit::DropOutput { name: "y".to_owned() }]);
     assert_eq!(model.description.outputs.len(), 1);
@@ -190,14 +194,14 @@ fn outputs_come_and_go() {
     let exposed = model.description.outputs[1].ty.array().expect("an array");
     assert_eq!(exposed.data_type.to_string(), "float32");
     assert_eq!(
-        refused(SCORES, Edit::DropOutput { name: "y".to_owned() }),
+        edit_error(SCORES, Edit::DropOutput { name: "y".to_owned() }),
         "`y` is the only output; expose another value first"
     );
 }
 
 /// Core ML rejects programs with unused inputs.
 #[test]
-fn inputs_stay_used() {
+fn edits_keep_dummy_use_of_unused_inputs() {
     let unused = "func main<ios16>(tensor<fp32, [2]> x, tensor<fp32, [2]> z) {
         tensor<fp32, [2]> z_unused = identity(x = z);
         tensor<fp32, [2]> y = relu(x = x);
@@ -211,7 +215,7 @@ fn inputs_stay_used() {
 }
 
 #[test]
-fn shapes_are_inferred_again() {
+fn shape_edit_reruns_shape_inference() {
     let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]], &[])]);
     let input = model.description.inputs[0].ty.array().expect("an array");
     assert_eq!(input.flexibility, ShapeFlexibility::Enumerated(vec![vec![1, 3], vec![5, 3]]));
@@ -222,39 +226,39 @@ fn shapes_are_inferred_again() {
 }
 
 #[test]
-fn any_allowed_shape_is_the_default() {
+fn shape_edit_accepts_any_allowed_default() {
     let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]], &[5, 3])]);
     let input = model.description.inputs[0].ty.array().expect("an array");
     assert_eq!(input.flexibility, ShapeFlexibility::Enumerated(vec![vec![1, 3], vec![5, 3]]));
     assert_eq!(input.shape, [5, 3]);
     assert_eq!(
-        refused(SCORES, shapes(&[[1, 3], [5, 3]], &[2, 3])),
+        edit_error(SCORES, shapes(&[[1, 3], [5, 3]], &[2, 3])),
         "the default shape [2, 3] of `x` is not allowed; choose one of the allowed shapes"
     );
 }
 
 #[test]
-fn functions_merge_and_part() {
+fn merges_and_extracts_functions() {
     let later = SCORES.replace("ios15", "ios18");
     let merged = merge(vec![
         ("first".to_owned(), described(&later)),
         ("second".to_owned(), described(&later)),
     ]);
     let merged = merged.expect("two functions");
-    verify(&merged).expect("it stands");
+    verify(&merged).expect("the merged model is valid");
     assert_eq!(merged.default_function_name(), "first");
-    let mut alone = function(&merged, Some("second")).expect("it is there");
+    let mut alone = function(&merged, Some("second")).expect("a function");
     "main".clone_into(&mut alone.program.functions[0].name);
     assert_eq!(alone.description, described(&later).description);
     let twice = vec![("f".to_owned(), described(&later)), ("f".to_owned(), described(&later))];
     assert_eq!(
-        merge(twice).expect_err("one name").to_string(),
+        merge(twice).expect_err("a duplicate name").to_string(),
         "two functions are to be called `f`"
     );
 }
 
 #[test]
-fn ranges_describe_open_dimensions() {
+fn range_edit_sets_bounds_of_dynamic_dimensions() {
     let open = shapes(&[[2, 3], [5, 3]], &[]);
     let with_default = |ranges: &[(u64, Option<u64>)], default: &[u64]| {
         let (ranges, default) = (ranges.to_vec(), default.to_vec());
@@ -273,33 +277,33 @@ fn ranges_describe_open_dimensions() {
     let model = edited(SCORES, &edits);
     assert_eq!(model.description.inputs[0].ty.array().expect("an array").shape, [4, 3]);
     let mut model = edited(SCORES, &[open]);
-    let mut refused_with = |default: &[u64]| {
+    let mut range_error = |default: &[u64]| {
         let edit = with_default(&[(3, Some(7)), (3, Some(3))], default);
-        apply(&mut model, &[edit], None).expect_err("refused").to_string()
+        apply(&mut model, &[edit], None).expect_err("an invalid edit").to_string()
     };
-    assert_eq!(refused_with(&[8, 3]), "dimension 0 of `x` has the default size 8");
-    assert!(refused_with(&[4]).contains("expected as many default sizes, got 1"));
-    let error =
-        apply(&mut model, &[ranges(&[(8, None), (3, Some(3))])], None).expect_err("refused");
+    assert_eq!(range_error(&[8, 3]), "dimension 0 of `x` has the default size 8");
+    assert!(range_error(&[4]).contains("expected as many default sizes, got 1"));
+    let error = apply(&mut model, &[ranges(&[(8, None), (3, Some(3))])], None)
+        .expect_err("an invalid edit");
     assert_eq!(error.to_string(), "dimension 0 of `x` has the default size 2");
-    assert!(refused(SCORES, ranges(&[(1, None)])).contains("1 ranges are given"));
+    assert!(edit_error(SCORES, ranges(&[(1, None)])).contains("1 ranges are given"));
     assert_eq!(
-        refused(SCORES, ranges(&[(1, Some(2)), (3, Some(3))])),
+        edit_error(SCORES, ranges(&[(1, Some(2)), (3, Some(3))])),
         "dimension 0 of `x` has the size 1; export the program again, with dynamic shapes"
     );
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_incompatible_image_and_dtype_edits() {
     let edit = |text: &str| image(text);
-    assert!(refused(SCORES, edit("x=rgb")).contains("an image needs rank 4"));
+    assert!(edit_error(SCORES, edit("x=rgb")).contains("an image needs rank 4"));
     assert!(
-        refused(NETWORK, edit("x=grayscale")).contains("an image needs `[1, 1, height, width]`")
+        edit_error(NETWORK, edit("x=grayscale")).contains("an image needs `[1, 1, height, width]`")
     );
-    assert!(refused(NETWORK, edit("x=rgb,scale=1:2")).contains("3 channels, but 2 of `scale`"));
+    assert!(edit_error(NETWORK, edit("x=rgb,scale=1:2")).contains("3 channels, but 2 of `scale`"));
     let fp16 = Edit::Retype { name: "x".to_owned(), dtype: ElementType::Fp16 };
     assert_eq!(
-        refused(SCORES, fp16),
+        edit_error(SCORES, fp16),
         "the edit needs iOS16; the model is for iOS15; convert the program for iOS16"
     );
     for text in ["x", "=rgb", "x=cmyk", "x=rgb,scale=a", "x=rgb,gamma=2", "x=rgb,scale=1/0"] {
@@ -308,7 +312,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn edits_are_read_from_json() {
+fn parses_edits_from_json() {
     let edits = coremill_edit::from_json(
         r#"[{"edit":"image","name":"x","layout":"grayscale_fp16","scale":[0.5]},
             {"edit":"classify","labels":["a","b"],"output":"y"},
@@ -332,7 +336,7 @@ const COUNTER: &str = "func main<ios18>(tensor<fp16, [2]> x, state<tensor<fp16, 
 } -> (y);";
 
 #[test]
-fn a_state_becomes_an_input_and_an_output() {
+fn exposed_state_becomes_input_and_output() {
     let expose = |name: &str| Edit::ExposeState { name: name.to_owned() };
     let model = edited(COUNTER, &[expose("s")]);
     let expected = ["b = add(x = s, y = x)", "y = mul(x = b, y = x)", "new_s = identity(x = y)"];
@@ -343,7 +347,7 @@ fn a_state_becomes_an_input_and_an_output() {
     let description = &model.description;
     assert!(description.states.is_empty() && names(&description.inputs) == ["x", "s"]);
     assert_eq!(names(&description.outputs), ["y", "new_s"]);
-    // A value that is no output yet needs no operation, and neither a constant nor an input is an output.
+    // An internal value is renamed and needs no `identity`. An input cannot be an output, so it needs one.
     let written = |data: &str| {
         COUNTER.replace(
             "write_state(input = s, data = y);",
@@ -361,13 +365,13 @@ fn a_state_becomes_an_input_and_an_output() {
         .replace("write_state(input = s, data = y);", "");
     let last = operations(&edited(&read, &[expose("s")])).last().cloned();
     assert_eq!(last.as_deref(), Some("new_s = identity(x = s)"));
-    assert_eq!(refused(COUNTER, expose("x")), "`x` is not a state");
+    assert_eq!(edit_error(COUNTER, expose("x")), "`x` is not a state");
     let taken = COUNTER
         .replace("y = mul", "new_s = mul")
         .replace("data = y", "data = new_s")
         .replace("-> (y)", "-> (new_s)");
     assert_eq!(
-        refused(&taken, expose("s")),
+        edit_error(&taken, expose("s")),
         "the model has an input or output `new_s` already; rename it first"
     );
 }

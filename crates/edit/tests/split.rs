@@ -1,4 +1,4 @@
-//! Pieces of models: what passes between them, and the proof that Core ML accepts each.
+//! Tests that split models pass the right values between pieces, and that each piece passes verification.
 
 use coremill_edit::Steps;
 use coremill_mil::model::{self, Model};
@@ -16,6 +16,7 @@ fn steps(body: &str) -> Steps {
     Steps::of(&described(body), None).expect("steps")
 }
 
+/// Verifies a model and returns its text.
 fn printed(model: &Model) -> String {
     if let Err(report) = verify(model) {
         panic!("{report:?}");
@@ -40,14 +41,14 @@ const NETWORK: &str = "func main<ios17>(tensor<fp32, [2, 2]> x, tensor<fp32, [2,
 } -> (y, a);";
 
 #[test]
-fn pieces_take_what_earlier_ones_compute() {
+fn pieces_receive_values_of_earlier_pieces() {
     let steps = steps(NETWORK);
     assert_eq!(steps.len(), 6);
     let pieces = steps.pieces(&steps.after(&["total".to_owned()]).expect("a cut")).expect("pieces");
     let [first, second] = &pieces[..] else { panic!("{} pieces", pieces.len()) };
     assert_eq!(interface(first), (vec!["x"], vec!["a", "mask", "total"]));
     assert_eq!(interface(second), (vec!["z", "a", "mask", "total"], vec!["y"]));
-    // Booleans and scalars are passed as Core ML passes them.
+    // Core ML models cannot pass booleans and scalars, so pieces pass `int32` tensors and one-element tensors.
     let first = printed(first);
     assert!(first.contains("tensor<int32, [2, 2]> mask = cast("), "{first}");
     assert!(first.contains("tensor<fp32, [1]> total = expand_dims("), "{first}");
@@ -57,7 +58,7 @@ fn pieces_take_what_earlier_ones_compute() {
 }
 
 #[test]
-fn every_cut_gives_models_that_core_ml_accepts() {
+fn every_cut_yields_valid_core_ml_models() {
     let steps = steps(NETWORK);
     for end in 1..=steps.len() {
         for start in 0..end {
@@ -67,7 +68,7 @@ fn every_cut_gives_models_that_core_ml_accepts() {
 }
 
 #[test]
-fn pieces_have_a_size() {
+fn of_size_limits_weight_bytes_per_piece() {
     let steps = steps(NETWORK);
     // Both products use the same 16 bytes of weights; a literal has 4.
     assert_eq!(steps.of_size(64).expect("one piece").len(), 1);
@@ -86,7 +87,7 @@ fn pieces_have_a_size() {
 }
 
 #[test]
-fn blocks_keep_the_values_that_they_use() {
+fn pieces_receive_values_used_in_nested_blocks() {
     let body = "func main<ios17>(tensor<fp32, [2]> x, tensor<int32, [1]> n) {
         tensor<bool, [1]> p = cast(x = n, dtype = string(\"bool\"));
         tensor<fp32, [2]> a = exp(x = x);
@@ -102,7 +103,7 @@ fn blocks_keep_the_values_that_they_use() {
 }
 
 #[test]
-fn a_state_stays_in_one_piece() {
+fn state_must_stay_in_one_piece() {
     let body = "func main<ios18>(state<tensor<fp16, [2]>> s, tensor<fp16, [2]> x) {
         tensor<fp16, [2]> a = read_state(input = s);
         tensor<fp16, [2]> b = add(x = a, y = x);
@@ -111,7 +112,7 @@ fn a_state_stays_in_one_piece() {
     } -> (y);";
     let steps = steps(body);
     let cut = steps.after(&["a".to_owned()]).expect("a cut");
-    let error = steps.pieces(&cut).expect_err("the state is used twice");
+    let error = steps.pieces(&cut).expect_err("two pieces use the state");
     assert_eq!(error.to_string(), "several pieces use the state `s`");
     let whole = steps.piece(0..3).expect("a piece");
     assert_eq!(whole.description.states.len(), 1);
@@ -119,13 +120,13 @@ fn a_state_stays_in_one_piece() {
 }
 
 #[test]
-fn unknown_values_are_named() {
+fn rejects_cut_at_unknown_value() {
     let error = steps(NETWORK).after(&["totl".to_owned()]).expect_err("no such value");
     assert!(error.to_string().starts_with("unknown value `totl`"), "{error}");
 }
 
 #[test]
-fn weights_that_are_arguments_count() {
+fn of_size_counts_inline_literal_weights() {
     let weight = format!("tensor<fp32, [12]>([{}])", ["1"; 12].join(", "));
     let body = format!(
         "func main<ios17>(tensor<fp32, [12]> x) {{

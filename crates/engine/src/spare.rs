@@ -65,11 +65,15 @@ mod tests {
         let mut spare = BufferPool::default();
         let first = result(vec![1.0; WORTH]);
         spare.keep([&first]);
-        assert_eq!(spare.take(WORTH), vec![0.0; WORTH], "somebody holds the result");
+        assert_eq!(spare.take(WORTH), vec![0.0; WORTH], "the caller still holds the result");
         drop(first);
-        assert_eq!(spare.take(WORTH + 1), vec![0.0; WORTH + 1], "it has another length");
+        assert_eq!(
+            spare.take(WORTH + 1),
+            vec![0.0; WORTH + 1],
+            "the free buffer has another length"
+        );
         assert_eq!(spare.take(WORTH), vec![1.0; WORTH]);
-        assert_eq!(spare.take(WORTH), vec![0.0; WORTH], "it was taken before");
+        assert_eq!(spare.take(WORTH), vec![0.0; WORTH], "a buffer is reused only once");
     }
 
     #[test]
@@ -78,11 +82,15 @@ mod tests {
         let kept = result(vec![1.0; WORTH]);
         spare.keep([&kept]);
         spare.keep([]);
-        assert_eq!(spare.0.len(), 1, "it may still come back");
+        assert_eq!(
+            spare.0.len(),
+            1,
+            "a result of the previous run is kept while the caller holds it"
+        );
         spare.keep([]);
         assert!(spare.0.is_empty());
         spare.keep([&result(vec![1.0; WORTH])]);
         spare.keep([]);
-        assert!(spare.0.is_empty(), "a whole run had no use for it");
+        assert!(spare.0.is_empty(), "a free buffer that the next run did not take is evicted");
     }
 }

@@ -1,4 +1,4 @@
-//! Compares the arithmetic of devices with what devices gave.
+//! Compares emulated device arithmetic with results recorded on Apple devices.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ struct Vector {
     inputs: Vec<f32>,
 }
 
-/// The groups of the 73 vectors that the arithmetic is measured by.
+/// The groups that contain the 73 vectors of the study.
 const MEASURED: [&str; 6] = ["single", "sum", "subnormal", "rounding", "width", "sticky"];
 
 fn number(text: &str) -> f32 {
@@ -53,7 +53,7 @@ fn vectors() -> Vec<Vector> {
     rows(include_str!("device/products.txt")).map(vector).collect()
 }
 
-/// Runs a program of fp16 inputs; the elements of its output.
+/// Runs a program with fp16 inputs. Returns the elements of its output.
 fn run(source: &str, numerics: Numerics, inputs: &[(&str, &[usize], Vec<f32>)]) -> Vec<f32> {
     let program = parse(source, &NoWeights).unwrap_or_else(|error| panic!("{error}\n{source}"));
     let model = describe(program).expect("a complete program");
@@ -70,8 +70,8 @@ fn run(source: &str, numerics: Numerics, inputs: &[(&str, &[usize], Vec<f32>)]) 
     array.as_floats().expect("floats").to_vec()
 }
 
-/// The operations that compute the vectors: the shapes of the input and of the weight, whether a bias is added, and the
-/// call, whose output is one number.
+/// Operations that compute a sum of products: name, shapes of the input and of the weight, whether a bias is added, and
+/// arguments. The output is one number.
 const PRODUCTS: [(&str, &[usize], &[usize], bool, &str); 5] = [
     ("conv", &[1, 64, 1, 1], &[1, 64, 1, 1], true, "x = x, weight = w, bias = b"),
     ("linear", &[1, 64], &[1, 64], true, "x = x, weight = w, bias = b"),
@@ -118,8 +118,8 @@ fn same(found: f32, expected: f32) -> bool {
 fn dot_products_match_device_recordings() {
     let vectors = vectors();
     let measured = vectors.iter().filter(|vector| MEASURED.contains(&vector.group));
-    assert_eq!(measured.count(), 73, "the vectors of the study");
-    let mut wrong = Vec::new();
+    assert_eq!(measured.count(), 73, "the study has 73 vectors");
+    let mut mismatches = Vec::new();
     let mut agree: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (index, operation) in PRODUCTS.into_iter().enumerate() {
         for vector in &vectors {
@@ -140,27 +140,27 @@ fn dot_products_match_device_recordings() {
                     }
                 } else if numerics != Numerics::Rounded {
                     let (name, group) = (operation.0, vector.group);
-                    let some: Vec<_> = vector.inputs.iter().filter(|x| **x != 0.0).collect();
-                    wrong.push(format!(
-                        "{name} {numerics} {group} {some:?} · {} + {}: {found}, not {expected}",
+                    let nonzero: Vec<_> = vector.inputs.iter().filter(|x| **x != 0.0).collect();
+                    mismatches.push(format!(
+                        "{name} {numerics} {group} {nonzero:?} · {} + {}: {found}, not {expected}",
                         vector.weight, vector.bias
                     ));
                 }
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
     for (operation, ..) in PRODUCTS {
         assert_eq!(agree[&(operation, "ane")], 73, "{operation}");
         assert_eq!(agree[&(operation, "coreml-cpu")], 73, "{operation}");
-        // Rounding results alone leaves out how they are summed.
+        // `rounded` only rounds the results. It does not emulate how devices accumulate the sum.
         assert_eq!(agree[&(operation, "rounded")], 61, "{operation}");
     }
 }
 
 #[test]
 fn elementwise_ops_match_device_recordings() {
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for row in rows(include_str!("device/elementwise.txt")) {
         let [operation, x, y, ane, cpu] = row[..] else { panic!("five columns") };
         let source = format!(
@@ -171,14 +171,15 @@ fn elementwise_ops_match_device_recordings() {
             let given = [("a", &[1][..], vec![number(x)]), ("b", &[1][..], vec![number(y)])];
             let found = run(&source, numerics, &given)[0];
             if !same(found, number(expected)) {
-                wrong.push(format!("{numerics} {operation}({x}, {y}): {found}, not {expected}"));
+                mismatches
+                    .push(format!("{numerics} {operation}({x}, {y}): {found}, not {expected}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }
 
-/// Single results that sections of the study and the Neural Engine guide state.
+/// Single results from the study and from the Neural Engine guide.
 #[test]
 fn ane_functions_and_quantization_match_recordings() {
     let unary = |operation: &str, x: f32| {
@@ -192,7 +193,7 @@ fn ane_functions_and_quantization_match_recordings() {
     assert_eq!(unary("rsqrt(x = a)", -1.0), 0.0);
     assert_eq!(unary("log(x = a)", -1.0), 0.0);
     assert_eq!(unary("softsign(x = a)", f32::INFINITY), 0.0);
-    // Both modes of `gelu` are one table, whose middle is not 0.
+    // Both modes of `gelu` use the same interpolated table, which is less accurate than either formula.
     let modes = ["EXACT", "TANH_APPROXIMATION"];
     let [exact, tanh] =
         modes.map(|mode| unary(&format!("gelu(x = a, mode = string(\"{mode}\"))"), 0.7));
@@ -206,13 +207,13 @@ fn ane_functions_and_quantization_match_recordings() {
     assert_eq!(run(quantized, Numerics::Rounded, &given()), [0.0, 2.0, 0.0, -2.0]);
 }
 
-/// Attention probabilities below 2⁻¹⁷ of a value's size are lost, and those near it inflated.
+/// The product of a probability and a value is zero if the sum of their exponents is less than −16.
 #[test]
 fn ane_attention_flushes_small_probabilities_to_zero() {
     let source = "program(1.3) { func main<ios18>(tensor<fp16, [1, 1, 8]> q,
             tensor<fp16, [1, 4096, 8]> k, tensor<fp16, [1, 4096, 8]> v) {
         tensor<fp16, [1, 1, 8]> y = scaled_dot_product_attention(query = q, key = k, value = v); } -> (y); }";
-    // All keys are alike: each probability is 2⁻¹², the result is that of every value.
+    // All 4096 keys are equal, so each probability is 2⁻¹². All values are equal too, and so is the exact result.
     let given = |value: f32| {
         let wide = &[1usize, 4096, 8][..];
         [
@@ -222,12 +223,12 @@ fn ane_attention_flushes_small_probabilities_to_zero() {
         ]
     };
     assert_eq!(run(source, Numerics::Ane, &given(1.0)), [1.0; 8]);
-    // 2⁻¹² · 2⁻¹¹ has an exponent of −23.
+    // The exponents of 2⁻¹² and 2⁻¹¹ sum to −23.
     assert_eq!(run(source, Numerics::Ane, &given(2.0f32.powi(-11))), [0.0; 8]);
     assert_eq!(run(source, Numerics::Rounded, &given(2.0f32.powi(-11))), [2.0f32.powi(-11); 8]);
 }
 
-/// Operations in fp32 leave the Neural Engine.
+/// The Neural Engine does not run fp32 operations.
 #[test]
 fn fp32_ops_do_not_use_ane_arithmetic() {
     let source = "program(1.3) { func main<ios18>(tensor<fp32, [1, 2]> a) {

@@ -7,7 +7,7 @@ use coremill_verify as verify;
 
 const LIMITS: Limits = Limits { elements: 1 << 16, bytes: 1 << 24, operations: 1 << 10 };
 
-/// Runs `y = OPERATION` on a tensor with elements 0, 1, 2, …
+/// Runs `y = OPERATION` on a tensor with elements 1, 2, 3, …
 fn run(shape: &[usize], result: &[usize], operation: &str) -> Result<Vec<f32>, Error> {
     let listed =
         |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -73,8 +73,7 @@ fn rejects_huge_results() {
     }
 }
 
-/// Runs eight cumulative sums of 2¹⁶ numbers, each of the one before, followed by the operations in
-/// `rest`.
+/// Runs eight cumulative sums of 2¹⁶ numbers, each over the previous result, followed by the operations in `rest`.
 fn run_sums(bytes: usize, rest: &str, outputs: &str) -> Result<(), Error> {
     let ty = "tensor<fp32, [65536]>";
     let sums: String = (0..8)
@@ -98,15 +97,15 @@ fn run_sums(bytes: usize, rest: &str, outputs: &str) -> Result<(), Error> {
 fn enforces_limit_on_live_bytes() {
     const EACH: usize = 65536 * 4;
     let ty = "tensor<fp32, [65536]>";
-    // Each sum and the next one must be alive together.
+    // Each sum and the next one must be live at the same time.
     assert!(run_sums(5 * EACH / 2, "", "s7").is_ok());
     let refused = |bytes: usize, rest: &str, outputs: &str| {
-        let error = run_sums(bytes, rest, outputs).expect_err("values take more");
+        let error = run_sums(bytes, rest, outputs).expect_err("the limit is exceeded");
         assert!(error.to_string().contains(&format!("the limit is {bytes}")), "{error}");
         assert!(error.hint().is_some_and(|it| it.contains("`Limits::bytes`")), "{error:?}");
     };
     refused(3 * EACH / 2, "", "s7");
-    // Results, and values read after the last sum, are all alive at once.
+    // Results, and values read after the last sum, are all live at the same time.
     let outputs = "s0, s1, s2, s3, s4, s5, s6, s7";
     assert!(run_sums(17 * EACH / 2, "", outputs).is_ok());
     refused(15 * EACH / 2, "", outputs);
@@ -149,6 +148,6 @@ fn gru_with_empty_batch_gives_empty_output() {
 fn rejects_conv_quantized_by_name() {
     let conv = "conv_quantized(x = x, weight = tensor<uint8, [1, 1, 1]>([[[2]]]), \
                 quantization_type = string(\"linear\"), quant_scale = fp32(0.5), quant_bias = fp32(0))";
-    let error = run(&[1, 1, 3], &[1, 1, 3], conv).expect_err("no ML Program has it");
+    let error = run(&[1, 1, 3], &[1, 1, 3], conv).expect_err("an unsupported operation");
     assert!(error.to_string().contains("conv_quantized"), "{error}");
 }

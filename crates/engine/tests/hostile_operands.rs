@@ -6,7 +6,7 @@ use coremill_mil::{model, text};
 use coremill_tensor::DType;
 use coremill_verify as verify;
 
-/// A function with this opset, inputs, attributes and body. Its output is `y`.
+/// Loads a function with this opset, inputs, attributes and body. Its output is `y`.
 fn session(opset: &str, inputs: &str, attributes: &str, body: &str) -> Session {
     let head = format!("func main<{opset}>({inputs}){attributes}");
     let text = format!("program(1.3) {{ {head} {{ {body} }} -> (y); }}");
@@ -37,7 +37,7 @@ fn refusal(opset: &str, x: &[usize], p: &Array, body: &str) -> String {
     let body = format!("tensor<fp32, {}> used = identity(x = x); {body}", extents(x));
     let mut session = session(opset, &inputs, "", &body);
     match session.run(&[("x", ramp(x)), ("p", p.clone())]) {
-        Ok(outputs) => panic!("{body} gave {} values", outputs.0.len()),
+        Ok(outputs) => panic!("{body} returned {} values, not an error", outputs.0.len()),
         Err(error) => format!("{error} {}", error.hint().unwrap_or_default()),
     }
 }
@@ -578,12 +578,12 @@ fn random_operands_do_not_panic() {
         let attributes = flexible_shapes(&inputs);
         let mut session = session(opset, &declarations.join(", "), &attributes, body);
         let mut random = Random(body.len() as u64);
-        let mut given = 0;
+        let mut succeeded = 0;
         for _ in 0..400 {
             let drawn: Vec<(&str, Array)> =
                 inputs.iter().map(|input| (input.name.as_str(), input.draw(&mut random))).collect();
-            given += usize::from(session.run(&drawn).is_ok());
+            succeeded += usize::from(session.run(&drawn).is_ok());
         }
-        assert!(given > 0, "{body} was refused every time, so that nothing was tried");
+        assert!(succeeded > 0, "{body} rejected all random inputs, so that its kernel never ran");
     }
 }

@@ -5,7 +5,7 @@
 //! The programs are the cases in `cases/*.jsonl` with a single operation, with their operands
 //! converted.
 
-#[expect(dead_code, reason = "other tests read what the cases expect")]
+#[expect(dead_code, reason = "only other tests read the expected results")]
 #[path = "cases/case.rs"]
 mod case;
 
@@ -79,7 +79,7 @@ impl Single {
     }
 }
 
-/// The array with small integers that every type represents. Indices and sizes stay.
+/// Replaces floats with small integers, which every type represents. Integers are indices or sizes and stay.
 fn small(array: &Array) -> Option<Array> {
     match array.elements() {
         Elements::Floats(floats) => {
@@ -300,8 +300,8 @@ fn run(
     })
 }
 
-/// Describes the difference of arrays. With `whole_only`, only integer results are compared, since
-/// types may round others.
+/// Describes the first difference. With `whole_only`, ignores expected elements that are not finite, are large, or that
+/// an integer type rounds.
 fn difference(found: &[Array], wanted: &[Array], whole_only: bool) -> Option<String> {
     for (found, wanted) in found.iter().zip(wanted) {
         if found.shape() != wanted.shape() {
@@ -356,42 +356,42 @@ fn every_operand_dtype_computes_or_errors() {
         let first = all.iter().filter(|types| is_plain(types));
         let rest = all.iter().filter(|types| !is_plain(types)).step_by(step);
         for types in first.chain(rest) {
-            let mut wholes: Vec<Vec<ValueId>> = vec![Vec::new(), inputs.clone()];
+            let mut constant_sets: Vec<Vec<ValueId>> = vec![Vec::new(), inputs.clone()];
             if inputs.len() > 1 {
-                wholes.extend(inputs.iter().map(|&input| vec![input]));
+                constant_sets.extend(inputs.iter().map(|&input| vec![input]));
             }
             let mut computed: Option<Vec<Array>> = None;
-            for constants in &wholes {
+            for constants in &constant_sets {
                 let Some((program, given)) = retyped(&single, types, constants) else { continue };
                 for numerics in [Numerics::Fast, Numerics::Rounded] {
                     let Some(outcome) = run(program.clone(), &given, numerics) else { continue };
                     count += 1;
                     let names: Vec<_> =
                         constants.iter().map(|&id| &single.function().value(id).name).collect();
-                    let place =
+                    let label =
                         format!("{} as {types:?}, constant {names:?}, {numerics:?}", case.id);
                     match outcome {
                         Err(error) if error == "panics" => {
-                            failures.push(format!("{place}: panics"))
+                            failures.push(format!("{label}: panics"))
                         }
                         Err(error) => {
                             *refusals.entry(format!("{}: {error}", kind.name())).or_default() += 1
                         }
                         Ok(arrays) => {
-                            // Bools change the numbers.
+                            // Conversion to bool changes the values.
                             let keeps = !BY_TYPE.contains(&kind)
                                 && !kind.is_random()
                                 && types.values().all(|&dtype| dtype != DType::Bool);
-                            let against_plain = plain.as_ref().filter(|_| keeps);
-                            let off = computed
+                            let fp32_results = plain.as_ref().filter(|_| keeps);
+                            let mismatch = computed
                                 .as_ref()
                                 .and_then(|wanted| difference(&arrays, wanted, false));
-                            let off = off.filter(|_| !kind.is_random());
-                            let off = off.or_else(|| {
-                                against_plain.and_then(|wanted| difference(&arrays, wanted, true))
+                            let mismatch = mismatch.filter(|_| !kind.is_random());
+                            let mismatch = mismatch.or_else(|| {
+                                fp32_results.and_then(|wanted| difference(&arrays, wanted, true))
                             });
-                            if let Some(off) = off {
-                                failures.push(format!("{place}: {off}"));
+                            if let Some(mismatch) = mismatch {
+                                failures.push(format!("{label}: {mismatch}"));
                             }
                             computed.get_or_insert(arrays);
                         }
@@ -412,5 +412,5 @@ fn every_operand_dtype_computes_or_errors() {
         println!("{count:5} {refusal}");
     }
     case::finish(&failures, count);
-    assert!(taken.len() > 180, "{} definitions were run", taken.len());
+    assert!(taken.len() > 180, "only {} definitions were run", taken.len());
 }

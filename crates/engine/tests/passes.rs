@@ -47,16 +47,16 @@ fn passes_preserve_results_of_random_programs() {
     let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
     let (changed, compared) = (count(Outcome::Changed), count(Outcome::Compared));
     let at_sizes = count(Outcome::ComparedAtSizes);
-    let said = format!(
+    let summary = format!(
         "of {} programs {changed} were changed, {compared} more compared at one size, and {at_sizes} at several",
         outcomes.len()
     );
-    println!("{said}");
+    println!("{summary}");
     // The test is only meaningful if passes change programs at several sizes.
-    assert!(changed > 100 && compared > 100 && at_sizes > 400, "{said}");
+    assert!(changed > 100 && compared > 100 && at_sizes > 400, "{summary}");
 }
 
-/// The text after the pass does not contain the weights that it computed.
+/// A case that cannot run: its expected program omits the weights that the pass computes.
 const WITHOUT_WEIGHTS: &str = "weights_take_it.mil";
 
 /// Tolerance relative to the largest element, and the bound that clamps elements before the
@@ -79,7 +79,7 @@ fn clamped(array: &Array, most: f32) -> Array {
 #[test]
 fn pass_cases_compute_same_before_and_after() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../passes/tests/passes");
-    let (mut broken, mut count) = (Vec::new(), 0);
+    let (mut failures, mut count) = (Vec::new(), 0);
     for folder in sorted(&root) {
         let pass = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (nearness, most) = tolerance(&pass);
@@ -87,29 +87,29 @@ fn pass_cases_compute_same_before_and_after() {
             let file = fs::read_to_string(path).expect("the case can be read");
             let (before, after) = file.split_once("// becomes\n").expect("a case has two parts");
             let name = path.display();
-            match [before, after].map(given) {
+            match [before, after].map(run_three_times) {
                 [Ok(before), Ok(after)] => {
                     count += 1;
                     assert_eq!(before.len(), after.len(), "{name}");
                     for ((output, before), (_, after)) in before.iter().zip(&after) {
                         let [before, after] = [before, after].map(|array| clamped(array, most));
-                        if let Some(off) = compare::difference(&before, &after, nearness) {
-                            broken.push(format!("{name}: `{output}`: {off}"));
+                        if let Some(mismatch) = compare::difference(&before, &after, nearness) {
+                            failures.push(format!("{name}: `{output}`: {mismatch}"));
                         }
                     }
                 }
-                [Err(error), _] | [_, Err(error)] => broken.push(format!("{name}: {error}")),
+                [Err(error), _] | [_, Err(error)] => failures.push(format!("{name}: {error}")),
             }
         }
     }
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(count > 30, "{count} cases were run");
 }
 
 /// Outputs of three runs on the same states, for inputs derived from the function's signature.
-fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
+fn run_three_times(source: &str) -> Result<Vec<(String, Array)>, String> {
     let mut program = text::parse(source, &text::NoWeights).map_err(|error| error.to_string())?;
-    program.functions.iter_mut().for_each(state_shapes);
+    program.functions.iter_mut().for_each(set_default_shapes);
     let model = describe(program).map_err(|error| error.to_string())?;
     let verified = verify::verify(&model).map_err(|report| report.to_string())?;
     let options = LoadOptions { numerics: Numerics::Fast, threads: 1, ..LoadOptions::default() };
@@ -122,7 +122,7 @@ fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
         let ports = session.inputs().to_vec();
         let inputs: Option<Vec<_>> =
             ports.iter().map(|port| Some((port.name.as_str(), array(port, &mut draw)?))).collect();
-        let inputs = inputs.ok_or("an input that cannot be made up")?;
+        let inputs = inputs.ok_or("an input for which the test cannot generate a value")?;
         let outputs = session.run_with(&inputs, &mut Hooks::default());
         for (name, value) in outputs.map_err(|error| error.to_string())?.0 {
             if let Value::Array(array) = value {
@@ -134,7 +134,7 @@ fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
 }
 
 /// Sets the default size of unknown input dimensions to 3.
-fn state_shapes(function: &mut Function) {
+fn set_default_shapes(function: &mut Function) {
     let mut shapes = FlexibleShapes::default();
     for input in function.inputs() {
         let value = function.value(*input);

@@ -169,5 +169,5 @@ fn plans_match_op_by_op_execution() {
             }
         }
     }
-    assert!(failures.is_empty(), "{} of the runs fail:\n{}", failures.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} runs failed:\n{}", failures.len(), failures.join("\n"));
 }

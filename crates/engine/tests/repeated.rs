@@ -8,7 +8,7 @@ use coremill_verify as verify;
 /// A program, and whether its plan avoids all copies of repeated tensors.
 struct Case {
     program: String,
-    seen_through: bool,
+    avoids_copies: bool,
 }
 
 /// Attention of 4 query heads and 2 key heads with a growing cache, decomposed or as one operation.
@@ -54,7 +54,7 @@ fn attention(queries: usize, mask: &str, fused: bool, read_elsewhere: bool) -> C
         repeated("k", "kk"),
         repeated("v", "vv"),
     );
-    Case { program, seen_through: !read_elsewhere }
+    Case { program, avoids_copies: !read_elsewhere }
 }
 
 fn cases() -> Vec<Case> {
@@ -72,7 +72,7 @@ fn cases() -> Vec<Case> {
             }
         }
     }
-    let whole = |program: &str| Case { program: program.to_owned(), seen_through: true };
+    let whole = |program: &str| Case { program: program.to_owned(), avoids_copies: true };
     // One key head for all query heads, transposed keys, and a plain product.
     cases.push(whole(
         "program(1.3)\n{\n func main<ios18>(tensor<fp32, [1, 4, 1, 8]> q, tensor<fp32, [1, 1, 6, 8]> k) {\n\
@@ -96,26 +96,26 @@ fn cases() -> Vec<Case> {
          } -> (y, z);\n}\n",
     ));
     // Repetition as in coremltools: concatenated copies whose axes are then transposed.
-    for by_turns in [true, false] {
-        let turned = if by_turns { "[1, 0, 2, 3, 4]" } else { "[0, 1, 2, 3, 4]" };
-        let apart = if by_turns { "[2, 2, 1, 6, 8]" } else { "[4, 1, 1, 6, 8]" };
+    for adjacent_copies in [true, false] {
+        let permutation = if adjacent_copies { "[1, 0, 2, 3, 4]" } else { "[0, 1, 2, 3, 4]" };
+        let split_shape = if adjacent_copies { "[2, 2, 1, 6, 8]" } else { "[4, 1, 1, 6, 8]" };
         let program = format!(
             "program(1.3)\n{{\n func main<ios18>(tensor<fp32, [1, 4, 1, 8]> q, tensor<fp32, [1, 2, 6, 8]> k) {{\n\
              tensor<fp32, [2, 1, 6, 8]> a = transpose(x = k, perm = tensor<int32, [4]>([1, 0, 2, 3]));\n\
              tensor<fp32, [4, 1, 6, 8]> b = tile(x = a, reps = tensor<int32, [4]>([2, 1, 1, 1]));\n\
-             tensor<fp32, {apart}> c = reshape(x = b, shape = tensor<int32, [5]>({apart}));\n\
-             tensor<fp32, {apart}> d = transpose(x = c, perm = tensor<int32, [5]>({turned}));\n\
+             tensor<fp32, {split_shape}> c = reshape(x = b, shape = tensor<int32, [5]>({split_shape}));\n\
+             tensor<fp32, {split_shape}> d = transpose(x = c, perm = tensor<int32, [5]>({permutation}));\n\
              tensor<fp32, [4, 1, 6, 8]> e = reshape(x = d, shape = tensor<int32, [4]>([4, 1, 6, 8]));\n\
              tensor<fp32, [1, 4, 6, 8]> kk = transpose(x = e, perm = tensor<int32, [4]>([1, 0, 2, 3]));\n\
              tensor<fp32, [1, 4, 1, 8]> y = scaled_dot_product_attention(query = q, key = kk, value = kk);\n\
              }} -> (y);\n}}\n"
         );
         // Heads that are not consecutive are copied.
-        cases.push(Case { program, seen_through: by_turns });
+        cases.push(Case { program, avoids_copies: adjacent_copies });
     }
-    // A batch of equal size with other axes.
+    // The batch axes of the repeated tensor are [1, 4], those of `q` are [4, 1].
     cases.push(Case {
-        seen_through: false,
+        avoids_copies: false,
         ..whole(
             "program(1.3)\n{\n func main<ios18>(tensor<fp32, [4, 1, 3, 8]> q, tensor<fp32, [2, 1, 6, 8]> k) {\n\
              tensor<fp32, [2, 2, 6, 8]> a = tile(x = k, reps = tensor<int32, [4]>([1, 2, 1, 1]));\n\
@@ -130,13 +130,13 @@ fn cases() -> Vec<Case> {
          tensor<fp32, [2, 9, 4]> z = tile(x = x, reps = tensor<int32, [3]>([1, 3, 4]));\n\
          tensor<fp32, [2, 3, 4]> w = tile(x = x, reps = tensor<int32, [3]>([1, 1, 4]));\n\
          } -> (y, z, w);\n}\n";
-    cases.push(Case { program: copied.to_owned(), seen_through: false });
+    cases.push(Case { program: copied.to_owned(), avoids_copies: false });
     cases
 }
 
 #[test]
 fn tiled_operands_are_read_without_copy() {
-    for Case { program, seen_through } in cases() {
+    for Case { program, avoids_copies } in cases() {
         let parsed = text::parse(&program, &text::NoWeights)
             .unwrap_or_else(|error| panic!("{error}\n{program}"));
         let model = model::describe(parsed).expect("the program can be described");
@@ -146,7 +146,7 @@ fn tiled_operands_are_read_without_copy() {
             [(Numerics::Fast, 1), (Numerics::Fast, 3), (Numerics::Rounded, 1)]
         {
             let options = LoadOptions { numerics, threads, ..LoadOptions::default() };
-            let engine = Engine::load(&verified, &options).expect("the engine takes it");
+            let engine = Engine::load(&verified, &options).expect("a loaded engine");
             let mut session = engine.session("main").expect("there is a function");
             let ports = session.inputs().to_vec();
             let inputs: Vec<(&str, Array)> = ports
@@ -180,7 +180,7 @@ fn tiled_operands_are_read_without_copy() {
             let labels: Vec<&str> = spans.iter().map(|span| span.label.as_str()).collect();
             // In rounded mode decomposed attention is not fused, but its products still read
             // without a copy.
-            assert_eq!(!labels.contains(&"tile"), seen_through, "{labels:?}\n{program}");
+            assert_eq!(!labels.contains(&"tile"), avoids_copies, "{labels:?}\n{program}");
         }
     }
 }

@@ -63,7 +63,7 @@ fn run(session: &mut coremill_engine::Session) -> Vec<f32> {
 fn value(model: &Model, name: &str) -> ValueId {
     let function = &model.program.functions[0];
     let outputs = function.all_ops().flat_map(|(_, op)| &op.outputs);
-    outputs.copied().find(|&value| function.value(value).name == name).expect("it is there")
+    outputs.copied().find(|&value| function.value(value).name == name).expect("a value")
 }
 
 fn constant(shape: &[u64], elements: &[f32]) -> Constant {
@@ -76,7 +76,7 @@ fn updates_constants_and_keeps_plans() {
     let model = program([1, 2, 3, 4]);
     for numerics in [Numerics::Fast, Numerics::Rounded] {
         let engine = engine(&model, numerics);
-        let mut sessions = [(); 2].map(|()| engine.session("main").expect("it is there"));
+        let mut sessions = [(); 2].map(|()| engine.session("main").expect("a session"));
         sessions.iter_mut().for_each(|session| drop(run(session)));
         assert_eq!(engine.plans_made(), 1);
         let mut salts = [1, 2, 3, 4];
@@ -84,10 +84,10 @@ fn updates_constants_and_keeps_plans() {
             (0, "w", &[70, 70], true),
             (1, "b", &[70], true),
             (2, "g", &[70], true),
-            // A scalar is part of the kernel's program.
+            // A scalar is part of the elementwise kernel's program, so the plan is made again.
             (3, "s", &[], false),
         ];
-        for (at, name, shape, stays) in changes {
+        for (at, name, shape, keeps_plan) in changes {
             salts[at] += 40;
             let count: u64 = shape.iter().product();
             let elements = match at {
@@ -103,12 +103,12 @@ fn updates_constants_and_keeps_plans() {
             );
             let expected = {
                 let fresh = self::engine(&program(salts), numerics);
-                run(&mut fresh.session("main").expect("it is there"))
+                run(&mut fresh.session("main").expect("a session"))
             };
             for session in &mut sessions {
                 assert_eq!(run(session), expected, "{name}, {numerics:?}");
             }
-            assert_eq!(engine.plans_made() == before, stays, "{name}, {numerics:?}");
+            assert_eq!(engine.plans_made() == before, keeps_plan, "{name}, {numerics:?}");
         }
     }
 }
@@ -117,26 +117,26 @@ fn updates_constants_and_keeps_plans() {
 fn rejects_mismatched_constant_updates() {
     let model = program([1, 2, 3, 4]);
     let engine = engine(&model, Numerics::Fast);
-    let mut session = engine.session("main").expect("it is there");
+    let mut session = engine.session("main").expect("a session");
     let before = run(&mut session);
     let (w, l) = (value(&model, "w"), value(&model, "l"));
     let short = constant(&[70], &numbers(70, 5));
     let fits = constant(&[70, 70], &numbers(4900, 5));
-    assert!(!engine.update_constants("main", vec![(w, short)]), "another shape");
-    assert!(!engine.update_constants("main", vec![(l, fits.clone())]), "no constant");
-    assert!(!engine.update_constants("other", vec![(w, fits)]), "no function");
+    assert!(!engine.update_constants("main", vec![(w, short)]), "the shape differs");
+    assert!(!engine.update_constants("main", vec![(l, fits.clone())]), "`l` is not a constant");
+    assert!(!engine.update_constants("other", vec![(w, fits)]), "there is no function `other`");
     assert_eq!(run(&mut session), before);
 }
 
 #[test]
 fn adopts_models_that_differ_only_in_constants() {
     let engine = engine(&program([1, 2, 3, 4]), Numerics::Fast);
-    let mut session = engine.session("main").expect("it is there");
+    let mut session = engine.session("main").expect("a session");
     run(&mut session);
     let next = program([5, 2, 6, 4]);
     assert!(engine.update_constants_from(&verify::verify(&next).expect("it is sound")));
     let fresh = self::engine(&next, Numerics::Fast);
-    assert_eq!(run(&mut session), run(&mut fresh.session("main").expect("it is there")));
+    assert_eq!(run(&mut session), run(&mut fresh.session("main").expect("a session")));
     assert_eq!(engine.plans_made(), 1);
 
     let mut other = next.clone();

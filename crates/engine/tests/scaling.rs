@@ -64,14 +64,14 @@ fn time(program: &str) -> Duration {
     let verified = verify::verify(&model).expect("it is sound");
     let options = LoadOptions { threads: 1, ..LoadOptions::default() };
     let once = || {
-        let engine = Engine::load(&verified, &options).expect("it can be run");
+        let engine = Engine::load(&verified, &options).expect("it loads");
         let mut session = engine.session("main").expect("there is a function");
         let x = Array::floats(DType::Fp32, [8], vec![0.5; 8]);
         let start = processor_time();
         session.run(&[("x", x)]).expect("it runs");
         processor_time().saturating_sub(start)
     };
-    (0..5).map(|_| once()).min().expect("it ran")
+    (0..5).map(|_| once()).min().expect("five times")
 }
 
 #[test]

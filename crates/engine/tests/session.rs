@@ -61,9 +61,9 @@ fn sessions_keep_separate_states_between_runs() {
     }
     let outputs = other.run(&[("x", floats(&[2], &[5.0, 5.0]))]).expect("it runs");
     assert_eq!(outputs.array("y").and_then(Array::as_floats), Some(&[5.0, 5.0][..]));
-    let total = one.state("total").expect("it is there").to_array();
+    let total = one.state("total").expect("a state").to_array();
     assert_eq!(total.as_floats(), Some(&[3.0, 6.0][..]));
-    one.reset().expect("states can be zero");
+    one.reset().expect("zero states");
     one.set_state("total", floats(&[2], &[0.5, 0.25])).expect("it fits");
     let outputs = one.run(&[("x", floats(&[2], &[1.0, 1.0]))]).expect("it runs");
     assert_eq!(outputs.array("y").and_then(Array::as_floats), Some(&[1.5, 1.25][..]));
@@ -90,7 +90,8 @@ fn endless_loop_exceeds_operation_limit() {
         engine(&text, &LoadOptions { limits, ..LoadOptions::default() }).expect("it loads");
     let mut session = engine.session("main").expect("there is a main");
     let n = Array::ints(DType::Int32, [1], vec![1]);
-    let error = session.run(&[("n", n), ("x", floats(&[2], &[0.0, 0.0]))]).expect_err("endless");
+    let error =
+        session.run(&[("n", n), ("x", floats(&[2], &[0.0, 0.0]))]).expect_err("an endless loop");
     assert!(error.to_string().contains("more than 10000 operations"), "{error}");
 }
 
@@ -174,7 +175,10 @@ fn rejects_lengths_that_fixed_reshape_cannot_hold() {
             assert!(planned.iter().zip(&observed).all(|(x, y)| (x - y).abs() < 1e-5));
             continue;
         }
-        let (planned, observed) = (planned.expect_err("rows"), observed.expect_err("rows"));
+        let (planned, observed) = (
+            planned.expect_err("an unsupported length"),
+            observed.expect_err("an unsupported length"),
+        );
         assert_eq!(planned.to_string(), observed.to_string());
         assert!(planned.to_string().contains("`reshape` of `y`"), "{planned}");
     }

@@ -1,4 +1,4 @@
-//! Caches of keys and values that only attention reads are kept in 16 bits.
+//! KV caches that only attention reads are stored as 16-bit integers.
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Session};
 use coremill_mil::{model, text};
@@ -9,7 +9,7 @@ const LAYERS: usize = 2;
 const POSITIONS: usize = 40;
 const HEAD: usize = 24;
 
-/// Order of the updates and the reads of a layer.
+/// Order of the state updates and reads in a layer.
 enum Order {
     UpdatesFirst,
     EachInTurn,
@@ -88,7 +88,7 @@ fn inputs(tokens: usize, position: usize) -> [(&'static str, Array); 3] {
     ]
 }
 
-/// Runs a session at several positions, each operation by itself if `observed`.
+/// Runs a session at several positions, op by op if `observed`.
 fn outputs(session: &mut Session, tokens: usize, observed: bool) -> Vec<f32> {
     let mut all = Vec::new();
     for position in (0..POSITIONS - tokens).step_by(tokens) {
@@ -96,7 +96,7 @@ fn outputs(session: &mut Session, tokens: usize, observed: bool) -> Vec<f32> {
         let mut hooks = Hooks::default();
         hooks.observe = if observed { Some(&mut ignore) } else { None };
         let outputs = session.run_with(&inputs(tokens, position), &mut hooks).expect("it runs");
-        all.extend_from_slice(outputs.floats("y").expect("it is there"));
+        all.extend_from_slice(outputs.floats("y").expect("an output"));
     }
     all
 }
@@ -114,17 +114,17 @@ const FLOATS: usize = 4 * 3 * POSITIONS * HEAD * 4;
 
 #[test]
 fn int16_caches_halve_memory_and_match_float_results() {
-    // One query, a few, and more than attention uses in place.
+    // One query, a few, and too many for attention to use the cache in place.
     for tokens in [1, 3, 9] {
         let text = program(tokens);
         let mut compact = session(&text, Numerics::Fast);
         let mut plain = session(&text, Numerics::Fast);
         let (found, expected) =
             (outputs(&mut compact, tokens, false), outputs(&mut plain, tokens, true));
-        let state = |session: &Session| session.state("cache").expect("it is there").clone();
+        let state = |session: &Session| session.state("cache").expect("a state").clone();
         assert_eq!((state(&compact).bytes(), state(&plain).bytes()), (WORDS, FLOATS));
         let difference = largest_difference(&found, &expected);
-        // Values are up to 5.25; a step of 16 bits is 1.6e-4 of them.
+        // Values are up to 5.25; one step of 16-bit integers is then 1.6e-4.
         assert!((1e-7..2e-4).contains(&difference), "{tokens}: {difference}");
         let (cache, exact) = (state(&compact).to_array(), state(&plain).to_array());
         let (cache, exact) =
@@ -144,15 +144,15 @@ fn ineligible_caches_stay_floats() {
     let text = program_of(1, Order::UpdatesFirst, others);
     let mut fast = session(&text, Numerics::Fast);
     outputs(&mut fast, 1, false);
-    assert_eq!(fast.state("cache").expect("it is there").bytes(), FLOATS);
-    // The keys are read before the state changes again.
+    assert_eq!(fast.state("cache").expect("a state").bytes(), FLOATS);
+    // The keys are read before the values are written, so the state changes between the reads.
     let mut fast = session(&program_of(1, Order::EachInTurn, ""), Numerics::Fast);
     outputs(&mut fast, 1, false);
-    assert_eq!(fast.state("cache").expect("it is there").bytes(), FLOATS);
-    // Rounded elements are those of fp16.
+    assert_eq!(fast.state("cache").expect("a state").bytes(), FLOATS);
+    // Rounded numerics need the exact fp16 elements.
     let mut rounded = session(&program(1), Numerics::Rounded);
     outputs(&mut rounded, 1, false);
-    assert_eq!(rounded.state("cache").expect("it is there").bytes(), FLOATS);
+    assert_eq!(rounded.state("cache").expect("a state").bytes(), FLOATS);
 }
 
 #[test]
@@ -160,20 +160,20 @@ fn moves_int16_cache_between_sessions_unchanged() {
     let mut first = session(&program(9), Numerics::Fast);
     let mut second = session(&program(1), Numerics::Fast);
     outputs(&mut first, 9, false);
-    let state = first.take_state("cache").expect("it can be zero").expect("it is there");
-    assert_eq!((state.bytes(), first.state("cache").expect("it is there").bytes()), (WORDS, 0));
+    let state = first.take_state("cache").expect("a zero state").expect("a state");
+    assert_eq!((state.bytes(), first.state("cache").expect("a state").bytes()), (WORDS, 0));
     let array = state.to_array();
     second.put_state("cache", state).expect("it fits");
-    assert_eq!(second.state("cache").expect("it is there").bytes(), WORDS);
-    assert_eq!(second.state("cache").expect("it is there").to_array(), array);
+    assert_eq!(second.state("cache").expect("a state").bytes(), WORDS);
+    assert_eq!(second.state("cache").expect("a state").to_array(), array);
     let other = Array::floats(DType::Fp16, [4, 3, 40, 23], vec![0.0; 4 * 3 * 40 * 23]);
     assert!(second.put_state("cache", other.into()).is_err());
-    // The same values as an array, which another backend could have.
+    // Sets the same values as an array, as another backend would provide them.
     let mut third = session(&program(1), Numerics::Fast);
     third.set_state("cache", array).expect("it fits");
     let run = |session: &mut Session| {
         let outputs = session.run(&inputs(1, 30)).expect("it runs");
-        outputs.floats("y").expect("it is there").to_vec()
+        outputs.floats("y").expect("an output").to_vec()
     };
     let difference = largest_difference(&run(&mut second), &run(&mut third));
     assert!(difference < 1e-4, "{difference}");

@@ -26,24 +26,24 @@ fn small_network_runs_and_round_trips_package() {
     graph.output("logits", y.softmax_on(-1));
 
     let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
-    let missing = model.run(&[("x", &ramp(192))]).expect_err("parameters are not set");
+    let missing = model.run(&[("x", &ramp(192))]).expect_err("no parameter is set");
     assert_eq!(missing.kind(), ErrorKind::Parameter);
     assert!(missing.to_string().contains("`conv.weight`"), "{missing}");
-    model.set_param("conv.weight", ramp(108)).expect("it is there");
-    model.set_param("conv.bias", [0.1f32, 0.2, 0.3, 0.4]).expect("it is there");
-    model.set_param("head", ramp(640)).expect("it is there");
+    model.set_param("conv.weight", ramp(108)).expect("the parameter exists");
+    model.set_param("conv.bias", [0.1f32, 0.2, 0.3, 0.4]).expect("the parameter exists");
+    model.set_param("head", ramp(640)).expect("the parameter exists");
     let first = model.run(&[("x", &ramp(192))]).expect("it runs");
     let total: f32 = first.floats("logits").expect("floats").iter().sum();
     assert!((total - 1.0).abs() < 1e-2, "{total}");
 
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("Small.mlpackage");
-    model.save(&path).expect("it is written");
-    let read = coremill_mlpackage::package::read(&path).expect("it is read");
+    model.save(&path).expect("the package can be written");
+    let read = coremill_mlpackage::package::read(&path).expect("the package can be read");
     let mut again = Session::new(Device::Host).load(read).expect("it loads");
     assert_eq!(again.run(&[("x", &ramp(192))]).expect("it runs"), first);
 
-    model.set_param("head", vec![0.0f32; 640]).expect("it is there");
+    model.set_param("head", vec![0.0f32; 640]).expect("the parameter exists");
     let mut flat = [0.0; 10];
     model.run_into(&[("x", &ramp(192))], &mut [("logits", &mut flat)]).expect("it runs");
     assert!(flat.iter().all(|&x| (x - 0.1).abs() < 1e-3), "{flat:?}");
@@ -58,7 +58,7 @@ fn compile_reports_all_errors_with_line_numbers() {
     let z = x + y;
     x.transpose([0, 2]);
     graph.output("y", z.relu());
-    let error = Session::new(Device::Host).compile(&graph).err().expect("it is wrong");
+    let error = Session::new(Device::Host).compile(&graph).err().expect("the graph is invalid");
     let lines: Vec<_> = error.mistakes().iter().map(|mistake| mistake.location.line()).collect();
     assert_eq!(lines, [line, line + 3], "{error}");
     assert!(error.to_string().contains("tests/graphs.rs"), "{error}");
@@ -74,7 +74,7 @@ fn number_literals_take_tensor_dtype() {
     graph.output("scaled", 2.0 - (x * 3) / 4.0);
     graph.output("same", x);
     let mut model =
-        Session::new(Device::Host).precision(Precision::Fp32).compile(&graph).expect("ok");
+        Session::new(Device::Host).precision(Precision::Fp32).compile(&graph).expect("it compiles");
     let given = model.run(&[("ids", &[1i64, 2, 3]), ("x", &[4.0f32, 8.0, -4.0])]).expect("it runs");
     assert_eq!(given.ints("next"), Some(&[2, 3, 4][..]));
     assert_eq!(given.floats("scaled"), Some(&[-1.0, -4.0, 5.0][..]));
@@ -124,8 +124,8 @@ fn states_persist_across_runs_and_functions() {
         let given = model.run_function("add", &[("x", &[1.0f32, 0.0, 0.0, 0.0])]).expect("it runs");
         assert_eq!(given.floats("y"), Some(&[1.0 + f32::from(turn), 2.0, 3.0, 4.0][..]));
     }
-    model.set_state("cache", &[0.0f32; 4]).expect("it is there");
-    assert_eq!(model.state("cache").expect("it is there").as_floats(), Some(&[0.0; 4][..]));
+    model.set_state("cache", &[0.0f32; 4]).expect("the state exists");
+    assert_eq!(model.state("cache").expect("the state exists").as_floats(), Some(&[0.0; 4][..]));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn rejects_value_escaping_its_branch() {
         || vec![x - 1.0],
     );
     graph.output("y", kept.expect("the branch is built") + 1.0);
-    let error = graph.check().expect_err("a value left its block");
+    let error = graph.check().expect_err("the value is used outside its branch");
     assert!(error.to_string().contains("a branch or a loop that has ended"), "{error}");
 }
 
@@ -170,7 +170,10 @@ fn missing_neural_engine_is_reported_with_hint() {
     if Device::NeuralEngine.is_available() {
         return;
     }
-    let error = Session::new(Device::NeuralEngine).compile(&graph).err().expect("it is not here");
+    let error = Session::new(Device::NeuralEngine)
+        .compile(&graph)
+        .err()
+        .expect("no Neural Engine is available");
     assert_eq!(error.kind(), ErrorKind::Device);
     assert!(error.to_string().contains("the Neural Engine is not available"), "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("`device=host`")));
@@ -194,15 +197,15 @@ fn rejects_unknown_and_misshaped_parameters() {
     let x = graph.input("x", DType::Fp32, [2]);
     graph.output("y", x * graph.param("w", [2]));
     let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
-    let short = model.set_param("w", [1.0f32]).expect_err("it is short");
+    let short = model.set_param("w", [1.0f32]).expect_err("the array is too short");
     assert!(short.to_string().contains("takes 2 elements; found 1"), "{short}");
-    let unknown = model.set_param("v", [1.0f32]).expect_err("there is none");
+    let unknown = model.set_param("v", [1.0f32]).expect_err("the name is unknown");
     assert!(
         unknown.to_string().contains("unknown parameter `v`; the only parameter is `w`"),
         "{unknown}"
     );
-    let shape = model.set("w", Param::floats([1, 2], &[1.0, 2.0]).expect("sound"));
-    assert!(shape.expect_err("another rank").to_string().contains("[1, 2]"));
+    let shape = model.set("w", Param::floats([1, 2], &[1.0, 2.0]).expect("a valid parameter"));
+    assert!(shape.expect_err("the shape differs").to_string().contains("[1, 2]"));
 }
 
 /// The errors of a graph with one input; each must be at a line of this file.
@@ -210,7 +213,7 @@ fn mistakes(shape: &[usize], build: impl for<'g> Fn(Tensor<'g>) -> Tensor<'g>) -
     let graph = Graph::new();
     let y = build(graph.input("x", DType::Fp32, shape));
     graph.output("y", y);
-    let error = graph.check().expect_err("it is wrong");
+    let error = graph.check().expect_err("the graph is invalid");
     for mistake in error.mistakes() {
         assert!(mistake.location.file().ends_with("graphs.rs"), "{mistake}");
     }
@@ -220,36 +223,57 @@ fn mistakes(shape: &[usize], build: impl for<'g> Fn(Tensor<'g>) -> Tensor<'g>) -
 #[test]
 fn module_errors_point_to_caller_file() {
     let plain = AttentionOptions::new();
-    let said = |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
-        let found = mistakes(shape, build);
-        assert!(found.contains(part), "{found}");
-    };
+    let expect_error =
+        |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
+            let found = mistakes(shape, build);
+            assert!(found.contains(part), "{found}");
+        };
     mistakes(&[5, 8], |x| Attention::new(4, 2, 4).apply("a", x, None, &plain));
-    said(
+    expect_error(
         &[1, 5, 8],
         |x| Attention::new(4, 0, 4).qkv_bias().project("a", x, None)[1],
         "sizes from 1 to",
     );
-    said(&[1, 5, 8], |x| attention(x, x, x, &AttentionOptions::new().window(0)), "window of 0");
-    said(&[3], |x| Lstm::new(4).apply("l", x, None).0, "out of range for a tensor of rank 1");
-    said(&[3, 1, 4], |x| Gru::new(0).apply("l", x, None).0, "sizes from 1 to");
-    said(&[1, 10], |x| LogMel::new(400, 160, 80).apply(x), "`conv`");
-    said(&[3, 4], |x| solve(x, x), "found shape [3, 4]");
-    said(&[3], |x| svd(x).0, "`[batch, m, n]`; found shape [3]");
-    said(&[5, 8], |x| Mamba::new(8, 4, 2).apply("m", x, None), "out of range");
-    said(&[1, 5, 8], |x| GatedDeltaNet::new(0, 4, 4, 4).apply("m", x, None), "sizes from 1 to");
-    said(&[1, 5, 8], |x| wkv(x, x, x, x, x, x).0, "`transpose`");
-    said(&[1, 5, 8], |x| selective_scan(x, x, x, x, x, x).0, "`mul`");
-    said(&[1, 5, 8], |x| gated_delta(x, x, x, x, x, x).0, "`transpose`");
-    said(&[1, 5, 8], |x| state_space_dual(x, x, x, x, x, x).0, "`transpose`");
-    said(&[1, 5, 8, 8], |x| GroupNorm::new(0, 1e-5).apply("n", x), "0 groups");
-    said(&[1, 5, 8, 8], |x| GroupNorm::new(3, 1e-5).apply("n", x), "5 channels");
-    said(&[1, 4], |x| top_k_filter(x, 0), "leaves none");
-    said(&[1, 4], |x| top_p_filter(x, 1.5), "at most 1");
-    said(&[1, 4], |x| sample(x, -1.0, None), "temperature");
-    said(&[1, 2, 5, 4], |x| rotate(x, Rope::new(3, 1e4).tables(x.graph(), 5)), "an even number");
-    said(&[1, 2, 5, 6], |x| rotate(x, axial_tables(x.graph(), 6, 1e4, 1, 5)), "a multiple of 4");
-    said(&[1, 5], |x| Lora::new(Linear::new(3), 0, 1.0).apply("l", x), "sizes from 1 to");
+    expect_error(
+        &[1, 5, 8],
+        |x| attention(x, x, x, &AttentionOptions::new().window(0)),
+        "window of 0",
+    );
+    expect_error(
+        &[3],
+        |x| Lstm::new(4).apply("l", x, None).0,
+        "out of range for a tensor of rank 1",
+    );
+    expect_error(&[3, 1, 4], |x| Gru::new(0).apply("l", x, None).0, "sizes from 1 to");
+    expect_error(&[1, 10], |x| LogMel::new(400, 160, 80).apply(x), "`conv`");
+    expect_error(&[3, 4], |x| solve(x, x), "found shape [3, 4]");
+    expect_error(&[3], |x| svd(x).0, "`[batch, m, n]`; found shape [3]");
+    expect_error(&[5, 8], |x| Mamba::new(8, 4, 2).apply("m", x, None), "out of range");
+    expect_error(
+        &[1, 5, 8],
+        |x| GatedDeltaNet::new(0, 4, 4, 4).apply("m", x, None),
+        "sizes from 1 to",
+    );
+    expect_error(&[1, 5, 8], |x| wkv(x, x, x, x, x, x).0, "`transpose`");
+    expect_error(&[1, 5, 8], |x| selective_scan(x, x, x, x, x, x).0, "`mul`");
+    expect_error(&[1, 5, 8], |x| gated_delta(x, x, x, x, x, x).0, "`transpose`");
+    expect_error(&[1, 5, 8], |x| state_space_dual(x, x, x, x, x, x).0, "`transpose`");
+    expect_error(&[1, 5, 8, 8], |x| GroupNorm::new(0, 1e-5).apply("n", x), "0 groups");
+    expect_error(&[1, 5, 8, 8], |x| GroupNorm::new(3, 1e-5).apply("n", x), "5 channels");
+    expect_error(&[1, 4], |x| top_k_filter(x, 0), "leaves none");
+    expect_error(&[1, 4], |x| top_p_filter(x, 1.5), "at most 1");
+    expect_error(&[1, 4], |x| sample(x, -1.0, None), "temperature");
+    expect_error(
+        &[1, 2, 5, 4],
+        |x| rotate(x, Rope::new(3, 1e4).tables(x.graph(), 5)),
+        "an even number",
+    );
+    expect_error(
+        &[1, 2, 5, 6],
+        |x| rotate(x, axial_tables(x.graph(), 6, 1e4, 1, 5)),
+        "a multiple of 4",
+    );
+    expect_error(&[1, 5], |x| Lora::new(Linear::new(3), 0, 1.0).apply("l", x), "sizes from 1 to");
 }
 
 #[test]
@@ -265,16 +289,16 @@ fn sampled_token_ids_are_not_rounded_to_fp16() {
     assert_eq!(outputs.ints("drawn"), Some(&[4099][..]));
     assert_eq!(outputs.ints("best"), Some(&[4099][..]));
     // `fp16` would round the number to 4100.
-    let function = &model.model().expect("it is there").program.functions[0];
+    let function = &model.model().expect("a model").program.functions[0];
     let draws = function.all_ops().find(|(_, op)| op.type_name() == "random_categorical");
-    let (_, draw) = draws.expect("it draws");
+    let (_, draw) = draws.expect("an operation that samples");
     let ty = function.value(draw.outputs[0]).ty.as_tensor().expect("a tensor");
     assert_eq!(ty.dtype, DType::Fp32);
 }
 
 #[test]
 fn rejects_out_of_range_indices_sizes_and_bad_names() {
-    let said = |build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
+    let expect_error = |build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
         let found = mistakes(&[4, 2], build);
         assert!(found.contains(part), "{found}");
     };
@@ -310,8 +334,9 @@ fn rejects_reserved_words_only_in_interface_names() {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [4]);
     graph.output("y", (x * graph.param("tensor", [4]) + 1.0).label("bool"));
-    let mut model = Session::new(Device::Host).compile(&graph).expect("these names are not used");
-    model.set_param("tensor", [2.0f32; 4]).expect("it is declared");
+    let mut model =
+        Session::new(Device::Host).compile(&graph).expect("only interface names are restricted");
+    model.set_param("tensor", [2.0f32; 4]).expect("the parameter exists");
     let outputs = model.run(&[("x", &[1.0f32, 2.0, 3.0, 4.0])]).expect("it runs");
     assert_eq!(outputs.floats("y"), Some(&[3.0, 5.0, 7.0, 9.0][..]));
 }
@@ -333,7 +358,7 @@ fn declared_names_win_over_generated_names() {
     graph.scope("a", || graph.state("b", [1]));
     let x = graph.input("a_b", DType::Fp32, [1]);
     graph.output("y", x + 1.0);
-    let error = graph.check().expect_err("the state is `a_b`, too");
+    let error = graph.check().expect_err("the state is also named `a_b`");
     assert!(error.to_string().contains("input `a_b`: the name is taken"), "{error}");
 }
 
@@ -344,7 +369,10 @@ fn rejects_unknown_names_in_options() {
     graph.output("y", x + 1.0);
     let refused = |options: CompileOptions| {
         let session = Session::new(Device::Host).options(options);
-        session.compile(&graph).and_then(|mut model| model.prepare()).expect_err("no such name")
+        session
+            .compile(&graph)
+            .and_then(|mut model| model.prepare())
+            .expect_err("the name is unknown")
     };
     let error = refused(CompileOptions::new().fp32_ops(["sofmax"]));
     assert_eq!(
@@ -358,24 +386,30 @@ fn rejects_unknown_names_in_options() {
 
 #[test]
 fn rejects_tensors_of_other_graphs_and_ended_blocks() {
-    let said = |build: fn(&Graph, Tensor<'_>), part: &str| {
+    let expect_error = |build: fn(&Graph, Tensor<'_>), part: &str| {
         let (graph, other) = (Graph::new(), Graph::new());
         build(&graph, other.input("count", DType::Fp32, [2]).sum([0], false));
-        let found = graph.check().expect_err("it is another graph's").to_string();
+        let found = graph.check().expect_err("the tensor is from another graph").to_string();
         assert!(found.starts_with(file!()) && found.contains(part), "{found}");
     };
-    said(|graph, theirs| graph.output("y", theirs), "output `y` is a tensor of another graph");
-    let hidden = "`cond`: the predicate is a tensor of another graph";
-    said(|graph, theirs| drop(graph.cond(theirs.greater(0.0), Vec::new, Vec::new)), hidden);
-    let hidden = "`while_loop`: variable 1 is a tensor of another graph";
-    said(
-        |graph, theirs| {
-            let variables = [graph.int(0), theirs];
+    expect_error(
+        |graph, foreign| graph.output("y", foreign),
+        "output `y` is a tensor of another graph",
+    );
+    let expected = "`cond`: the predicate is a tensor of another graph";
+    expect_error(
+        |graph, foreign| drop(graph.cond(foreign.greater(0.0), Vec::new, Vec::new)),
+        expected,
+    );
+    let expected = "`while_loop`: variable 1 is a tensor of another graph";
+    expect_error(
+        |graph, foreign| {
+            let variables = [graph.int(0), foreign];
             graph.while_loop(&variables, |all| all[0].less(3), |all| vec![all[0] + 1, all[1]]);
         },
-        hidden,
+        expected,
     );
-    said(|graph, theirs| graph.state("s", [1]).write(theirs), "of another graph");
+    expect_error(|graph, foreign| graph.state("s", [1]).write(foreign), "of another graph");
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [2]);
     let positive = || x.sum([0], false).greater(0.0);
@@ -388,14 +422,15 @@ fn rejects_tensors_of_other_graphs_and_ended_blocks() {
 
 #[test]
 fn rejects_incompatible_shapes() {
-    let said = |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
-        let found = mistakes(shape, build);
-        assert!(found.contains(part), "{found}");
-    };
+    let expect_error =
+        |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
+            let found = mistakes(shape, build);
+            assert!(found.contains(part), "{found}");
+        };
     for wanted in [&[4i64, 3][..], &[3], &[0, 2, 3], &[-1, 2, 3], &[2, 0]] {
         let graph = Graph::new();
         graph.input("x", DType::Fp32, [2, 3]).broadcast_to(wanted);
-        let found = graph.check().expect_err("it does not fit").to_string();
+        let found = graph.check().expect_err("the shapes are incompatible").to_string();
         assert!(found.contains("cannot be broadcast to"), "{wanted:?}: {found}");
     }
     expect_error(&[2, 3], |x| x.at(1, 3), "index 3 is out of range for axis 1 of size 3");
@@ -404,8 +439,16 @@ fn rejects_incompatible_shapes() {
         |x| cholesky(x),
         "`cholesky` takes a tensor of `[batch, n, n]`; found shape [2, 3]",
     );
-    said(&[1, 2, 3], |x| eigh(x).0, "`eigh` takes square matrices; found 2 rows, 3 columns");
-    said(&[4, 4], |x| InstanceNorm::new(1e-5).apply("n", x), "rank 3 or more; found shape [4, 4]");
+    expect_error(
+        &[1, 2, 3],
+        |x| eigh(x).0,
+        "`eigh` takes square matrices; found 2 rows, 3 columns",
+    );
+    expect_error(
+        &[4, 4],
+        |x| InstanceNorm::new(1e-5).apply("n", x),
+        "rank 3 or more; found shape [4, 4]",
+    );
     let cached = |x: Tensor<'_>, length: usize, position: i32| {
         let graph = x.graph();
         let cache = KvCache::new(graph, "cache", [1, 2, length, 4]);
@@ -420,10 +463,10 @@ fn rejects_incompatible_shapes() {
     };
     let found = check(&[1, 5, 16], 3).expect_err("the cache is too short");
     assert!(found.contains("a cache of 3 positions has no room for 5 more"), "{found}");
-    let found = check(&[5, 16], 8).expect_err("there is no batch");
+    let found = check(&[5, 16], 8).expect_err("the batch axis is missing");
     assert!(found.contains("takes a tensor of `[batch, positions, width]`"), "{found}");
     // A position is one integer and may be a scalar.
-    check(&[1, 2, 16], 8).expect("there is room");
+    check(&[1, 2, 16], 8).expect("the cache is long enough");
 }
 
 #[test]
@@ -437,7 +480,7 @@ fn rejects_conflicting_shared_params_and_states() {
     };
     let refused = |other: Graph| {
         let all = Session::new(Device::Host).compile_all(&[&build("one", 2, 3), &other]);
-        all.map(|_| ()).expect_err("they differ").to_string()
+        all.map(|_| ()).expect_err("the functions conflict").to_string()
     };
     assert_eq!(refused(build("one", 2, 3)), "two functions are named `one`");
     let found = refused(build("two", 4, 3));
@@ -445,10 +488,10 @@ fn rejects_conflicting_shared_params_and_states() {
     let found = refused(build("two", 2, 4));
     assert!(found.starts_with("state `s` is ") && found.ends_with("in `two`"), "{found}");
     let (one, two) = (build("one", 2, 3), build("two", 2, 3));
-    Session::new(Device::Host).compile_all(&[&one, &two]).map(|_| ()).expect("they are the same");
+    Session::new(Device::Host).compile_all(&[&one, &two]).map(|_| ()).expect("the functions agree");
 }
 
-/// Rows of one state hold what separate states would hold, for rows that are written whole and in part.
+/// Rows of one state behave like separate states, whether they are written completely or partially.
 #[test]
 fn state_rows_behave_like_separate_states() {
     let run = |shared: bool| {
@@ -490,11 +533,11 @@ fn rejects_out_of_range_state_rows() {
     assert_eq!(state.rows(0..4).shape(), [4, 32]);
     assert_eq!(state.rows(1..4).rows(1..2).shape(), [1, 32]);
     state.rows(3..5);
-    let error = graph.check().expect_err("refused").to_string();
+    let error = graph.check().expect_err("the rows are out of range").to_string();
     assert!(error.contains("rows 3 to 5 of 4 rows"), "{error}");
 }
 
-/// Memory of 16 elements for each channel is stored in rows of 32, and windows by position.
+/// The memory of 16 elements for each channel is stored in rows of 32 elements. The window has one row for each position.
 #[test]
 fn recurrent_layer_states_have_aligned_shapes() {
     let mamba = Mamba::new(64, 16, 4);
@@ -502,6 +545,6 @@ fn recurrent_layer_states_have_aligned_shapes() {
     assert_eq!((shapes.window, shapes.memory), (vec![1, 3, 64], vec![1, 32, 32]));
     let shapes = Mamba2::new(2, 16, 64).shapes(1);
     assert_eq!((shapes.window, shapes.memory), (vec![1, 3, 160], vec![1, 2, 16, 64]));
-    // There is no aligned form of 3 · 5 elements.
+    // 3 · 5 elements cannot be divided into rows of 32.
     assert_eq!(Mamba::new(3, 5, 4).shapes(1).memory, [1, 3, 5]);
 }

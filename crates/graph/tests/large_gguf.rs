@@ -34,20 +34,22 @@ fn large_gguf_converts_within_memory_limit() {
     }
     let size: u64 =
         if std::env::var_os("COREMILL_ALL_CASES").is_some() { 4 << 30 } else { 64 << 20 };
-    let layers = (1..).find(|&count| (0..count).map(bytes).sum::<u64>() >= size).expect("some");
+    let layers = (1..)
+        .find(|&count| (0..count).map(bytes).sum::<u64>() >= size)
+        .expect("a number of layers");
     let directory = tempfile::tempdir().expect("a temporary directory");
-    fill(&directory.path().join("large.gguf"), layers).expect("a file with holes");
-    let own = std::env::current_exe().expect("a path");
-    let output = Command::new(own)
+    fill(&directory.path().join("large.gguf"), layers).expect("a sparse file");
+    let executable = std::env::current_exe().expect("the path of this test");
+    let output = Command::new(executable)
         .args(["--exact", "large_gguf_converts_within_memory_limit", "--nocapture"])
         .env(CHILD, directory.path())
         .output()
-        .expect("the child ran");
+        .expect("the child process can run");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     let weights = directory.path().join("large.mlpackage/Data/com.apple.CoreML/weights/weight.bin");
     let made = std::fs::metadata(&weights).expect("the package has weights").len();
-    assert!(made.abs_diff(size) < size / 10, "{made} bytes became of {size}");
+    assert!(made.abs_diff(size) < size / 10, "weight.bin has {made} bytes, the GGUF file {size}");
     let read = package::read(&directory.path().join("large.mlpackage")).expect("a sound package");
     let function = &read.program.functions[0];
     let scales =
@@ -62,13 +64,13 @@ fn large_gguf_converts_within_memory_limit() {
     }
     let peak = printed.lines().find_map(|line| line.strip_prefix("peak ")).expect("a peak");
     let peak: f64 = peak.parse().expect("a number");
-    println!("{} MB of GGUF became a package within {peak:.0} MB of memory", size >> 20);
-    assert!(peak < MEMORY, "it took {peak:.0} MB; at most {MEMORY:.0} are promised");
+    println!("converting {} MB of GGUF takes {peak:.0} MB of memory", size >> 20);
+    assert!(peak < MEMORY, "peak memory is {peak:.0} MB; the limit is {MEMORY:.0} MB");
 }
 
 fn convert(directory: &Path) {
     let mut params = Params::new();
-    let layers = params.load(directory.join("large.gguf")).expect("it is read");
+    let layers = params.load(directory.join("large.gguf")).expect("the file can be read");
     let graph = Graph::new();
     let mut x = graph.input("x", DType::Fp32, [1, WIDTH as usize]);
     for layer in 0..layers {
@@ -76,8 +78,8 @@ fn convert(directory: &Path) {
     }
     graph.output("y", x);
     let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
-    assert_eq!(model.set_params(&params).expect("they fit"), layers);
-    model.save(directory.join("large.mlpackage")).expect("it is written");
+    assert_eq!(model.set_params(&params).expect("all parameters have the declared shapes"), layers);
+    model.save(directory.join("large.mlpackage")).expect("the package can be written");
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = peak.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
@@ -110,7 +112,7 @@ fn fill(path: &Path, layers: u64) -> std::io::Result<()> {
     file.write_all(&header)?;
     file.set_len(header.len() as u64 + at)?;
     for (layer, place) in places.into_iter().enumerate() {
-        // Scale and first codes of the first block; they differ from layer to layer.
+        // The scale and the first codes of the first block. The codes differ between layers.
         file.seek(SeekFrom::Start(header.len() as u64 + place))?;
         file.write_all(&half::f16::from_f32(0.5).to_le_bytes())?;
         file.write_all(&(layer as u32).to_le_bytes())?;

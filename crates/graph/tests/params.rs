@@ -33,7 +33,7 @@ const NETS: &[Net] = &[
         },
     },
     Net {
-        name: "few rows, which are multiplied by weights where they lie",
+        name: "few rows, multiplied by weights without packing them",
         shape: &[2, 80],
         build: |graph, x| {
             let y = x.matmul_t(graph.param("a", [96, 80])).relu();
@@ -41,7 +41,7 @@ const NETS: &[Net] = &[
         },
     },
     Net {
-        name: "convolutions: plain, grouped, of each channel, transposed",
+        name: "convolutions: plain, grouped, depthwise, transposed",
         shape: &[1, 8, 10, 10],
         build: |_, x| {
             let y = Conv::new(72, [3, 3]).padding([1, 1]).apply("plain", x).relu();
@@ -51,7 +51,7 @@ const NETS: &[Net] = &[
         },
     },
     Net {
-        name: "norms that are folded into convolutions or stand alone",
+        name: "norms, one of them folded into a convolution",
         shape: &[1, 8, 9, 9],
         build: |_, x| {
             let y = Conv::new(66, [3, 3]).without_bias().apply("conv", x);
@@ -61,7 +61,7 @@ const NETS: &[Net] = &[
         },
     },
     Net {
-        name: "a table, a norm that is written out, constants of maps",
+        name: "embedding, norm, constants of elementwise operations",
         shape: &[1, 6],
         build: |graph, x| {
             let y =
@@ -72,7 +72,7 @@ const NETS: &[Net] = &[
         },
     },
     Net {
-        name: "a parameter in two places, and side by side with another",
+        name: "a parameter with several uses, one of them a concatenation",
         shape: &[9, 70],
         build: |graph, x| {
             let w = graph.param("w", [70, 70]);
@@ -82,12 +82,12 @@ const NETS: &[Net] = &[
         },
     },
     Net {
-        name: "recurrent",
+        name: "recurrent layer",
         shape: &[5, 2, 12],
         build: |_, x| Lstm::new(10).apply("lstm", x, None).0,
     },
     Net {
-        name: "within a loop",
+        name: "parameters in a loop",
         shape: &[3, 66],
         build: |graph, x| {
             let w = graph.param("w", [66, 66]);
@@ -136,13 +136,13 @@ fn setting_params_again_matches_fresh_model() {
             let fresh = |now: &[Vec<f32>]| {
                 let mut model = session.compile(&graph).expect("it compiles");
                 for ((name, _), elements) in sizes.iter().zip(now) {
-                    model.set_param(name, elements).expect("it is there");
+                    model.set_param(name, elements).expect("the parameter exists");
                 }
                 run(&mut model, net)
             };
             let mut model = session.compile(&graph).expect("it compiles");
             for ((name, _), elements) in sizes.iter().zip(&now) {
-                model.set_param(name, elements).expect("it is there");
+                model.set_param(name, elements).expect("the parameter exists");
             }
             assert_eq!(bits(&run(&mut model, net)), bits(&fresh(&now)), "{}", net.name);
             for (at, (name, size)) in sizes.iter().enumerate() {
@@ -153,13 +153,14 @@ fn setting_params_again_matches_fresh_model() {
                     numbers(*size, at + 60).iter().map(|x| x * 2e5).collect(),
                     numbers(*size, at + 70),
                 ];
-                // One parameter in turn gets all values, the others get two.
-                let kept: Vec<_> = if at % 3 == 0 { others.to_vec() } else { others[..1].to_vec() };
-                for elements in kept {
+                // Every third parameter is set to all of these values, the others only to the first.
+                let tried: Vec<_> =
+                    if at % 3 == 0 { others.to_vec() } else { others[..1].to_vec() };
+                for elements in tried {
                     now[at] = elements;
-                    model.set_param(name, &now[at]).expect("it is there");
-                    let what = format!("{}, {precision:?}: `{name}`", net.name);
-                    assert_eq!(bits(&run(&mut model, net)), bits(&fresh(&now)), "{what}");
+                    model.set_param(name, &now[at]).expect("the parameter exists");
+                    let context = format!("{}, {precision:?}: `{name}`", net.name);
+                    assert_eq!(bits(&run(&mut model, net)), bits(&fresh(&now)), "{context}");
                 }
             }
         }
@@ -172,7 +173,7 @@ fn params_change_dtype_and_round_trip_package() {
     let halves = |floats: &[f32]| -> Vec<u8> {
         floats.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect()
     };
-    let brains = |floats: &[f32]| -> Vec<u8> {
+    let bfloats = |floats: &[f32]| -> Vec<u8> {
         floats.iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect()
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -180,7 +181,12 @@ fn params_change_dtype_and_round_trip_package() {
         let session = Session::new(Device::Host).precision(precision).threads(1);
         let graph = built(net);
         let shape = |name: &str| -> Vec<u64> {
-            graph.params().into_iter().find(|(found, _)| found == name).expect("it is there").1
+            graph
+                .params()
+                .into_iter()
+                .find(|(found, _)| found == name)
+                .expect("the parameter exists")
+                .1
         };
         let forms = |name: &str, salt: usize| -> Vec<Param> {
             let shape = shape(name);
@@ -188,10 +194,12 @@ fn params_change_dtype_and_round_trip_package() {
             // Numbers outside the range of `fp16`.
             let large: Vec<f32> = floats.iter().map(|x| x * 1e6).collect();
             vec![
-                Param::elements(DType::Fp16, shape.clone(), halves(&floats)).expect("it fits"),
-                Param::floats(shape.clone(), &floats).expect("it fits"),
-                Param::elements(DType::Bf16, shape.clone(), brains(&floats)).expect("it fits"),
-                Param::floats(shape, &large).expect("it fits"),
+                Param::elements(DType::Fp16, shape.clone(), halves(&floats))
+                    .expect("valid elements"),
+                Param::floats(shape.clone(), &floats).expect("valid elements"),
+                Param::elements(DType::Bf16, shape.clone(), bfloats(&floats))
+                    .expect("valid elements"),
+                Param::floats(shape, &large).expect("valid elements"),
             ]
         };
         let names = ["up.weight", "up.bias", "norm.weight", "down.weight"];
@@ -201,25 +209,25 @@ fn params_change_dtype_and_round_trip_package() {
             for (name, shape) in graph.params() {
                 let count = shape.iter().product::<u64>() as usize;
                 for model in [&mut model, &mut fresh] {
-                    model.set_param(&name, numbers(count, 1)).expect("it is there");
+                    model.set_param(&name, numbers(count, 1)).expect("the parameter exists");
                 }
             }
             for name in names {
-                model.set(name, forms(name, 2)[first].clone()).expect("it is there");
-                fresh.set(name, forms(name, 3)[second].clone()).expect("it is there");
+                model.set(name, forms(name, 2)[first].clone()).expect("the parameter exists");
+                fresh.set(name, forms(name, 3)[second].clone()).expect("the parameter exists");
             }
             run(&mut model, net);
             for name in names {
-                model.set(name, forms(name, 3)[second].clone()).expect("it is there");
+                model.set(name, forms(name, 3)[second].clone()).expect("the parameter exists");
             }
             let found = run(&mut model, net);
-            let what = format!("{precision:?}: from {first} to {second}");
-            assert_eq!(bits(&found), bits(&run(&mut fresh, net)), "{what}");
+            let context = format!("{precision:?}: from {first} to {second}");
+            assert_eq!(bits(&found), bits(&run(&mut fresh, net)), "{context}");
             let path = directory.path().join("Set.mlpackage");
-            model.save(&path).expect("it is saved");
-            let mut opened = session.open(&path).expect("it opens");
-            assert_eq!(bits(&run(&mut opened, net)), bits(&found), "{what}");
-            std::fs::remove_dir_all(&path).expect("it goes");
+            model.save(&path).expect("the package can be written");
+            let mut opened = session.open(&path).expect("the package can be read");
+            assert_eq!(bits(&run(&mut opened, net)), bits(&found), "{context}");
+            std::fs::remove_dir_all(&path).expect("the package can be removed");
         }
     }
 }
@@ -245,15 +253,16 @@ fn set_param_applies_to_all_functions() {
     let x = numbers(140, 3);
     for salt in [1, 2] {
         let w = numbers(70 * 70, salt);
-        model.set_param("w", &w).expect("it is there");
-        for (name, turned) in [("first", false), ("second", true)] {
+        model.set_param("w", &w).expect("the parameter exists");
+        for (name, is_transposed) in [("first", false), ("second", true)] {
             let outputs = model.run_function(name, &[("x", &x)]).expect("it runs");
-            let place =
-                |to: usize, from: usize| if turned { from * 70 + to } else { to * 70 + from };
+            let index = |to: usize, from: usize| {
+                if is_transposed { from * 70 + to } else { to * 70 + from }
+            };
             for (at, found) in outputs.floats("y").expect("floats").iter().enumerate() {
                 let row = &x[at / 70 * 70..][..70];
                 let expected: f32 =
-                    row.iter().enumerate().map(|(from, x)| x * w[place(at % 70, from)]).sum();
+                    row.iter().enumerate().map(|(from, x)| x * w[index(at % 70, from)]).sum();
                 assert!((found - expected).abs() < 1e-3, "{name}: {found} is not {expected}");
             }
         }

@@ -50,21 +50,26 @@ fn run_into_checks_names_and_sizes() {
     let mut model = session().compile(&twice(6)).expect("it compiles");
     let x = [1.0f32; 6];
     let mut short = [0.0f32; 5];
-    let error = model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("too short");
+    let error =
+        model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("the slice is too short");
     assert_eq!(error.to_string(), "output `y` has 6 elements; there is room for 5");
-    let error = model.run_into(&[("x", &x)], &mut [("z", &mut short)]).expect_err("no such name");
+    let error =
+        model.run_into(&[("x", &x)], &mut [("z", &mut short)]).expect_err("the name is unknown");
     assert_eq!(error.to_string(), "unknown output `z`; the only output is `y`");
     let mut y = [0.0f32; 6];
-    let error = model.run_into(&[("w", &x)], &mut [("y", &mut y)]).expect_err("no such name");
+    let error =
+        model.run_into(&[("w", &x)], &mut [("y", &mut y)]).expect_err("the name is unknown");
     assert_eq!(error.to_string(), "unknown input `w`; the only input is `x`");
-    let error = model.run_into(&[("x", &[1.0f32; 4])], &mut [("y", &mut y)]).expect_err("too few");
+    let error = model
+        .run_into(&[("x", &[1.0f32; 4])], &mut [("y", &mut y)])
+        .expect_err("the array is too short");
     assert!(error.to_string().contains("takes 6 elements; found 4"), "{error}");
     assert_eq!(y, [0.0; 6]);
     let mut again = [0.0f32; 6];
     let error = model.run_into(&[("x", &x)], &mut [("y", &mut y), ("y", &mut again)]);
     let error = error.expect_err("the output has two slices").to_string();
     assert!(error.starts_with("output `y` is given two slices"), "{error}");
-    let error = model.compute_plan().expect_err("the host has none");
+    let error = model.compute_plan().expect_err("the host has no compute plan");
     assert_eq!(error.kind(), ErrorKind::Device);
 }
 
@@ -83,9 +88,9 @@ fn setting_params_again_preserves_states() {
     let x: Vec<f32> = (0..64).map(|at| at as f32 / 64.0).collect();
     let mut model = session().compile(&graph).expect("it compiles");
     let set = |model: &mut coremill_graph::Executable, salts: [usize; 2], c: f32| {
-        model.set_param("a", ramp(salts[0])).expect("it is there");
-        model.set_param("b", ramp(salts[1])).expect("it is there");
-        model.set_param("c", vec![c; 64]).expect("it is there");
+        model.set_param("a", ramp(salts[0])).expect("the parameter exists");
+        model.set_param("b", ramp(salts[1])).expect("the parameter exists");
+        model.set_param("c", vec![c; 64]).expect("the parameter exists");
     };
     set(&mut model, [1, 2], 0.5);
     for (turn, (salts, c)) in
@@ -107,8 +112,8 @@ fn setting_params_again_preserves_states() {
     }
 }
 
-/// The minimum time of many runs, since other processes use the machine.
-fn least(mut act: impl FnMut()) -> Duration {
+/// The minimum time of many runs, because other processes can slow down a run.
+fn fastest(mut act: impl FnMut()) -> Duration {
     let time = |act: &mut dyn FnMut()| {
         let start = Instant::now();
         (0..20).for_each(|_| act());
@@ -119,18 +124,18 @@ fn least(mut act: impl FnMut()) -> Duration {
 
 #[test]
 fn session_overhead_stays_below_limit() {
-    let bar = Duration::from_micros(if cfg!(debug_assertions) { 50 } else { 5 });
+    let limit = Duration::from_micros(if cfg!(debug_assertions) { 50 } else { 5 });
     let mut model = session().compile(&twice(64)).expect("it compiles");
     let x = [1.5f32; 64];
     let mut y = [0.0f32; 64];
-    let ours = least(|| model.run_into(&[("x", &x)], &mut [("y", &mut y)]).expect("it runs"));
-    let plain = least(|| drop(model.run(&[("x", &x)]).expect("it runs")));
+    let ours = fastest(|| model.run_into(&[("x", &x)], &mut [("y", &mut y)]).expect("it runs"));
+    let plain = fastest(|| drop(model.run(&[("x", &x)]).expect("it runs")));
 
-    let verified = verify(model.model().expect("it is there")).expect("it is sound");
+    let verified = verify(model.model().expect("a model")).expect("the model is valid");
     let options = LoadOptions { threads: 1, ..LoadOptions::default() };
     let engine = Engine::load(&verified, &options).expect("it loads");
-    let mut direct = engine.session(engine.default_function()).expect("it is there");
-    let theirs = least(|| {
+    let mut direct = engine.session(engine.default_function()).expect("a session");
+    let theirs = fastest(|| {
         let array = Array::floats(DType::Fp32, [1, 64], x.to_vec());
         let view: View<'_> = array.view();
         let (inputs, targets) = (&mut vec![Input::View(view)], &mut vec![None]);
@@ -138,9 +143,9 @@ fn session_overhead_stays_below_limit() {
         drop(results.expect("it runs"));
     });
     println!(
-        "the engine takes {theirs:?}, a session {ours:?} into slices, {plain:?} into new arrays; the bar is {bar:?} more"
+        "the engine takes {theirs:?}, a session {ours:?} into slices, {plain:?} into new arrays; the limit of the difference is {limit:?}"
     );
-    assert!(ours.saturating_sub(theirs) < bar && plain.saturating_sub(theirs) < bar);
+    assert!(ours.saturating_sub(theirs) < limit && plain.saturating_sub(theirs) < limit);
     assert_eq!(y, [3.0; 64]);
 }
 
@@ -169,10 +174,10 @@ fn program() -> Program {
 fn opens_mlpackage_mlmodelc_and_pte_alike() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.pte");
-    coremill_pte::write(&path, &program(), &Default::default()).expect("it is written");
+    coremill_pte::write(&path, &program(), &Default::default()).expect("the file can be written");
     let mut program = session().open(&path).expect("it opens");
-    assert_eq!(program.functions().expect("there are some"), ["forward"]);
-    // Positional names can be used as well as the names of the delegate.
+    assert_eq!(program.functions().expect("a list of functions"), ["forward"]);
+    // Positional names are accepted as well as the names in the delegate.
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let mut y = [0.0; 6];
     program.run_into(&[("input_0", &x)], &mut [("output_0", &mut y)]).expect("it runs");
@@ -186,26 +191,26 @@ fn opens_mlpackage_mlmodelc_and_pte_alike() {
     let mut opened = vec![program];
     for name in ["model.mlpackage", "model.mlmodelc"] {
         let path = folder.path().join(name);
-        model.save(&path).expect("it is saved");
+        model.save(&path).expect("the model can be written");
         opened.push(session().open(&path).expect("it opens"));
     }
     for mut model in opened {
-        let function = model.default_function().expect("there is one");
-        assert_eq!(model.inputs(&function).expect("they are known")[0].name, "x");
+        let function = model.default_function().expect("a default function");
+        assert_eq!(model.inputs(&function).expect("a list of inputs")[0].name, "x");
         let found = model.run(&[("x", &x)]).expect("it runs");
         assert_eq!(found.floats("y"), Some(&[2.0, 4.0, 6.0, 8.0, 10.0, 12.0][..]));
         let mut y = [0.0; 6];
         model.run_into(&[("x", &x)], &mut [("y", &mut y)]).expect("it runs");
         assert_eq!(found.floats("y"), Some(&y[..]));
-        let error = model.run(&[("z", &x)]).expect_err("no such name");
+        let error = model.run(&[("z", &x)]).expect_err("the name is unknown");
         assert_eq!(error.to_string(), "unknown input `z`; the only input is `x`");
-        let error = model.set_param("w", [1.0f32]).expect_err("it has none");
+        let error = model.set_param("w", [1.0f32]).expect_err("the model has no parameters");
         assert_eq!(error.kind(), ErrorKind::Parameter);
     }
     let error = session().open(folder.path().join("none.pte")).map(|_| ()).expect_err("no file");
     assert_eq!(error.kind(), ErrorKind::File);
-    std::fs::write(folder.path().join("rubbish"), b"rubbish").expect("it is written");
-    let error = session().open(folder.path().join("rubbish")).map(|_| ()).expect_err("rubbish");
+    std::fs::write(folder.path().join("rubbish"), b"rubbish").expect("the file can be written");
+    let error = session().open(folder.path().join("rubbish")).map(|_| ()).expect_err("not a model");
     assert_eq!(error.hint(), Some("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
 }
 
@@ -218,24 +223,24 @@ fn prepared_model_matches_unprepared_results() {
         (0..count).map(|at| (at * 37 % 83) as f32 / 41.0 - 1.0).collect()
     };
     let given = numbers(16 * 64);
-    let mut seen = Vec::new();
+    let mut results = Vec::new();
     for is_prepared in [false, true] {
         let mut model = session().compile(&graph).expect("it compiles");
-        let missing = model.prepare().expect_err("no weights yet");
+        let missing = model.prepare().expect_err("no parameter is set");
         assert_eq!(missing.kind(), ErrorKind::Parameter);
-        model.set_param("w", numbers(80 * 64)).expect("it is there");
+        model.set_param("w", numbers(80 * 64)).expect("the parameter exists");
         if is_prepared {
-            model.prepare().expect("it is whole");
+            model.prepare().expect("all parameters are set");
         }
         for _ in 0..3 {
             let outputs = model.run(&[("x", &given)]).expect("it runs");
-            seen.push(outputs.floats("y").expect("floats").to_vec());
+            results.push(outputs.floats("y").expect("floats").to_vec());
         }
     }
-    assert!(seen.iter().all(|one| *one == seen[0]));
+    assert!(results.iter().all(|result| *result == results[0]));
 }
 
-/// The squares of a norm that divides by the largest magnitude are at most 1, and `check` knows it.
+/// A bounded norm divides by the largest magnitude, so its squares are at most 1. `check` recognizes this.
 #[test]
 fn bounded_rms_norm_has_no_square_overflow_warning() {
     let overflows = |norm: RmsNorm| {

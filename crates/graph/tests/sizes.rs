@@ -4,10 +4,10 @@
 use coremill_graph::nn::*;
 use coremill_graph::{DType, Graph, Tensor};
 
-/// Sizes at the limits of arithmetic: of sizes, of 32-bit indices, of memory.
+/// Small sizes, and sizes at the limits of `i32`, `isize` and `usize`.
 const SIZES: [usize; 7] = [0, 1, 3, i32::MAX as usize, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
 
-/// Builds a graph on an input. All errors must be at a line of this file.
+/// Builds a graph with one input and returns whether it is valid. All errors must be at a line of this file.
 fn build(shape: &[usize], module: impl for<'g> FnOnce(Tensor<'g>) -> Tensor<'g>) -> bool {
     let graph = Graph::new();
     let y = module(graph.input("x", DType::Fp32, shape));

@@ -53,7 +53,7 @@ fn weights(scheme: Scheme) -> Param {
     Param::blocks(scheme, [OUTPUTS as u64, INPUTS as u64], bytes).expect("blocks")
 }
 
-/// The results of a product and of a lookup.
+/// The outputs of a linear layer and of an embedding with the same weights.
 fn results(rows: usize, precision: Precision, param: Param) -> [Vec<f32>; 2] {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [rows, INPUTS]);
@@ -63,7 +63,7 @@ fn results(rows: usize, precision: Precision, param: Param) -> [Vec<f32>; 2] {
     let options = CompileOptions::new().precision(precision).requantize(true);
     let session = Session::new(Device::Host).options(options).threads(2);
     let mut model = session.compile(&graph).expect("compiles");
-    model.set("w.weight", param).expect("is set");
+    model.set("w.weight", param).expect("the parameter exists");
     let mut random = Random(9);
     let x: Vec<f32> = (0..rows * INPUTS).map(|_| random.element()).collect();
     let outputs = model.run(&[("x", &x), ("ids", &[36, 5])]).expect("runs");
@@ -76,7 +76,7 @@ fn gguf_layers_match_dequantized_weights() {
         let param = weights(scheme);
         let dense = param.to_dense().expect("floats");
         for (precision, tolerance) in [(Precision::Fp32, 3e-6), (Precision::Fp16, 2e-3)] {
-            // Few rows read the codes, more rows expand panels of them.
+            // Products of few rows read the codes directly; products of more rows decode panels of them first.
             for rows in [1, 5, 40] {
                 let found = results(rows, precision, param.clone());
                 let expected = results(rows, Precision::Fp32, dense.clone());

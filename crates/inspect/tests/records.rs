@@ -1,4 +1,4 @@
-//! Records of devices: the archive, the comparison with forecasts and numerics, and every record of the repository.
+//! Tests the archive of device records, the comparison with forecasts and numerics, and every record in the repository.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use coremill_tensor::{Buffer, DType};
 use coremill_verify as verify;
 use coremill_zip::{Archive, Writer};
 
-/// Sums that Core ML's CPU and the Neural Engine compute differently: 1024 + 0.25 − 1024.
+/// A model whose result differs between Core ML's CPU and the Neural Engine: 1024 + 0.25 − 1024.
 const PROGRAM: &str = "program(1.3) {
     func main<ios18>(tensor<fp16, [1, 3]> x) {
         tensor<fp16, [1, 3]> w = const()[name = string(\"w\"), val = tensor<fp16, [1, 3]>([[1, 0x1p-2, -1]])];
@@ -31,7 +31,7 @@ fn model() -> Model {
     model::describe(program).expect("it is complete")
 }
 
-/// A record of `PROGRAM` as the engine computes it with the numerics of Core ML's CPU; the plan is a forecast.
+/// A record of `PROGRAM`. The engine computes the outputs with the numerics of Core ML's CPU, and the plans are forecasts.
 fn record_of(model: &Model) -> Record {
     let verified = verify::verify(model).expect("it is sound");
     let tree = package::to_tree(&verified).expect("it is written");
@@ -208,12 +208,12 @@ fn rejects_damaged_records() {
     for length in (0..bytes.len()).step_by(97) {
         record::from_bytes(Buffer::from(bytes[..length].to_vec())).expect_err("truncated");
     }
-    // Without a plan or the model, the rest is still a record.
+    // A record without a plan is valid.
     let found = record::from_bytes(with(&bytes, "plans/cpu_only.json", None)).expect("it is read");
     assert_eq!(found.devices[0].plan, None::<ComputePlan>);
 }
 
-/// The records of the repository, from Apple devices.
+/// The paths of the records in the repository, which are from Apple devices.
 fn repository() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/records");
     let entries = fs::read_dir(directory).expect("the directory of records");
@@ -223,8 +223,8 @@ fn repository() -> Vec<PathBuf> {
     paths
 }
 
-/// Reports how well the forecast and the numerics agree with every record. A record is evidence: the test fails if it
-/// cannot be compared, but not if it disagrees.
+/// Prints how well the forecast and the numerics agree with every record. The test fails if a record cannot be compared,
+/// but not if it disagrees.
 #[test]
 fn compares_device_records_with_forecasts_and_numerics() {
     let paths = repository();
@@ -235,7 +235,7 @@ fn compares_device_records_with_forecasts_and_numerics() {
         let model = record.included_model().unwrap_or_else(|error| panic!("{name}: {error}"));
         let model = model.unwrap_or_else(|| panic!("{name}: record with `--include-model`"));
         let found = agreement(&record, &model).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(!found.numerics.is_empty(), "{name}: it holds no outputs");
+        assert!(!found.numerics.is_empty(), "{name}: the record contains no outputs to compare");
         println!("{name}: {}\n{found}", record.title());
     }
 }

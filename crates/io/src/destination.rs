@@ -241,25 +241,25 @@ mod tests {
     #[test]
     fn writes_through_symlinks_and_rejects_dangling_ones() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let [file, link, nowhere] = ["file", "link", "nowhere"].map(|it| scratch.path().join(it));
-        write(&file, b"old").expect("it is new");
+        let [file, link, dangling] = ["file", "link", "nowhere"].map(|it| scratch.path().join(it));
+        write(&file, b"old").expect("a new file");
         std::os::unix::fs::symlink(&file, &link).expect("a link");
-        write(&link, b"new").expect("the file is there");
-        assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
-        assert_eq!(fs::read(&file).expect("it is there"), b"new");
-        std::os::unix::fs::symlink(scratch.path().join("none"), &nowhere).expect("a link");
-        let error = write(&nowhere, b"").expect_err("it leads nowhere");
+        write(&link, b"new").expect("written through the link");
+        assert!(fs::symlink_metadata(&link).expect("metadata").is_symlink());
+        assert_eq!(fs::read(&file).expect("the contents"), b"new");
+        std::os::unix::fs::symlink(scratch.path().join("none"), &dangling).expect("a link");
+        let error = write(&dangling, b"").expect_err("a dangling link");
         assert!(error.to_string().contains("dangling"), "{error}");
-        assert!(write(scratch.path(), b"").is_err(), "a directory is not a file");
+        assert!(write(scratch.path(), b"").is_err(), "a directory was written to");
     }
 
     #[test]
     fn writes_to_devices_without_replacing_them() {
-        write(Path::new("/dev/null"), b"gone").expect("it takes everything");
+        write(Path::new("/dev/null"), b"gone").expect("written to the device");
         use std::os::unix::fs::FileTypeExt;
-        let null = fs::metadata("/dev/null").expect("it is there");
-        assert!(null.file_type().is_char_device(), "it was replaced");
-        assert!(write(Path::new("/dev/full"), b"no").is_err(), "the disk is full");
+        let null = fs::metadata("/dev/null").expect("metadata");
+        assert!(null.file_type().is_char_device(), "`/dev/null` was replaced");
+        assert!(write(Path::new("/dev/full"), b"no").is_err(), "writing to `/dev/full` must fail");
     }
 
     /// Files in `/dev/shm`, and files reached through `/proc`, are regular files.
@@ -270,7 +270,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let in_memory = tempfile::tempdir_in(if shared.is_dir() { shared } else { scratch.path() });
         let in_memory = in_memory.expect("a directory");
-        // The path of a directory through the process's descriptor.
+        // The path of the directory through a file descriptor of this process.
         let held = File::open(scratch.path()).expect("a directory");
         let number = std::os::fd::AsRawFd::as_raw_fd(&held);
         let through_process = PathBuf::from(format!("/proc/self/fd/{number}"));
@@ -278,8 +278,8 @@ mod tests {
             let path = directory.join("1");
             for bytes in [&b"a longer one"[..], b"short"] {
                 assert!(!is_stream(&path));
-                write(&path, bytes).expect("it can be written");
-                assert_eq!(fs::read(&path).expect("it is there"), bytes);
+                write(&path, bytes).expect("written");
+                assert_eq!(fs::read(&path).expect("the contents"), bytes);
             }
         }
     }
@@ -289,17 +289,17 @@ mod tests {
     fn writes_to_open_file_descriptors() {
         let scratch = tempfile::tempdir().expect("a directory");
         let file = scratch.path().join("file");
-        let held = File::create(&file).expect("it is new");
+        let held = File::create(&file).expect("a new file");
         let number = std::os::fd::AsRawFd::as_raw_fd(&held);
         for root in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
             let path = PathBuf::from(format!("{root}/{number}"));
             assert!(is_stream(&path), "{root}");
-            write(&path, b"more,").expect("it is open");
+            write(&path, b"more,").expect("written to the descriptor");
         }
         let link = scratch.path().join("link");
         std::os::unix::fs::symlink(format!("/dev/fd/{number}"), &link).expect("a link");
         assert!(is_stream(&link) && !is_stream(&file));
-        assert_eq!(fs::read(&file).expect("it is there"), b"more,more,more,");
+        assert_eq!(fs::read(&file).expect("the contents"), b"more,more,more,");
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("pipe");
         let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL");
-        #[expect(unsafe_code, reason = "the standard library makes no pipes with names")]
+        #[expect(unsafe_code, reason = "the standard library cannot create named pipes")]
         // SAFETY: the name is NUL-terminated.
         let made = unsafe { libc::mkfifo(name.as_ptr(), 0o600) };
         assert_eq!(made, 0);
@@ -315,8 +315,8 @@ mod tests {
             let path = path.clone();
             move || fs::read(path)
         });
-        write(&path, b"through").expect("somebody reads");
-        assert_eq!(reader.join().expect("it reads").expect("it is open"), b"through");
+        write(&path, b"through").expect("written to the pipe");
+        assert_eq!(reader.join().expect("no panic").expect("read from the pipe"), b"through");
         assert!(is_stream(&path));
     }
 
@@ -325,13 +325,13 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let names = [".coremill-old", ".coremill-held", ".coremill-young", "other"];
         let paths = names.map(|name| scratch.path().join(name));
-        let files = paths.each_ref().map(|path| File::create(path).expect("it is new"));
+        let files = paths.each_ref().map(|path| File::create(path).expect("a new file"));
         let long_ago = std::time::SystemTime::now() - 2 * FORGOTTEN;
         for index in [0, 1, 3] {
-            files[index].set_modified(long_ago).expect("it is ours");
+            files[index].set_modified(long_ago).expect("a new time");
         }
-        files[1].lock().expect("nobody holds it");
-        write(&scratch.path().join("new"), b"").expect("it is new");
+        files[1].lock().expect("a lock");
+        write(&scratch.path().join("new"), b"").expect("a new file");
         assert_eq!(paths.map(|path| path.exists()), [false, true, true, true]);
     }
 }

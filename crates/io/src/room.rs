@@ -69,7 +69,7 @@ mod linux {
             assert_eq!(
                 file.metadata().expect("a file").len(),
                 length,
-                "it is no longer than it was"
+                "the length must not change"
             );
             let held = file.metadata().expect("a file").blocks() * 512;
             // File systems without preallocation allocate nothing.

@@ -493,7 +493,7 @@ mod tests {
     use super::*;
     use coremill_tensor::{DType, packed};
 
-    /// Numbers of all magnitudes and signs, including fp16 numbers and ties.
+    /// Numbers of both signs that fp16 represents exactly, including multiples of 1/128.
     fn numbers() -> Vec<f32> {
         (0..5000u32)
             .map(|at| {
@@ -541,11 +541,11 @@ mod tests {
             }
             assert_eq!(extents, expected, "{isa}");
         }
-        for strange in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for at in [0, 50, 100, 4999] {
-                let kept = std::mem::replace(&mut numbers[at], strange);
+                let kept = std::mem::replace(&mut numbers[at], special);
                 let mut extents = [(f32::INFINITY, f32::NEG_INFINITY); 3];
-                assert!(!extend(Isa::detect(), &numbers, &runs, &mut extents), "{strange} {at}");
+                assert!(!extend(Isa::detect(), &numbers, &runs, &mut extents), "{special} {at}");
                 numbers[at] = kept;
             }
         }

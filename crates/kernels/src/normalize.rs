@@ -480,7 +480,7 @@ mod tests {
         extents
     }
 
-    /// Indices of the elements along the middle axis.
+    /// For each line along the middle axis, the indices of its elements.
     fn lines([outer, length, inner]: [usize; 3]) -> Vec<Vec<usize>> {
         let mut lines = vec![];
         for image in 0..outer {
@@ -537,7 +537,7 @@ mod tests {
         }
     }
 
-    /// Computes each normalization by its definition: `lines`, and the channel of each element.
+    /// Normalizes each line by the definition. `gamma` and `beta` map the index of an element to its parameter.
     fn norm(
         norm: Norm,
         source: &[f32],

@@ -268,8 +268,8 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// A pooling with a window of fixed size and stride. The padding before and after the input counts; the
-    /// part of a window beyond the padding does not.
+    /// Pooling with a window of fixed size and stride. An average with `counts_padding` counts the padding before and after the
+    /// input, but not the part of a window beyond the padding.
     #[derive(Clone, Copy, Debug)]
     struct WindowParams {
         batch: usize,
@@ -315,9 +315,9 @@ mod tests {
                     (place[axis] * extents.stride[axis] + tap[axis]) as isize
                         - extents.before[axis] as isize
                 };
-                let behind = (0..3)
+                let beyond_padding = (0..3)
                     .any(|axis| at(axis) >= (extents.input[axis] + extents.after[axis]) as isize);
-                padded += usize::from(!behind);
+                padded += usize::from(!beyond_padding);
                 if (0..3).all(|axis| (0..extents.input[axis] as isize).contains(&at(axis))) {
                     let [z, y, x] = [at(0), at(1), at(2)].map(|at| at as usize);
                     let pixel = ((image * in_depth + z) * in_height + y) * in_width + x;

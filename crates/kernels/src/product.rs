@@ -199,14 +199,14 @@ mod tests {
             for columns in [1, 7, 8, 9, 515] {
                 for depth in [0, 1, 5, 16, 33, 300] {
                     let (left, right) = (numbers(rows * depth, 1), numbers(depth * columns, 2));
-                    for (left_turned, right_turned) in
+                    for (left_transposed, right_transposed) in
                         [(false, false), (false, true), (true, false), (true, true)]
                     {
-                        let left = match left_turned {
+                        let left = match left_transposed {
                             false => StridedMatrix::dense(&left, depth),
                             true => StridedMatrix::dense(&left, rows).transposed(),
                         };
-                        let right = match right_turned {
+                        let right = match right_transposed {
                             false => StridedMatrix::dense(&right, columns),
                             true => StridedMatrix::dense(&right, depth).transposed(),
                         };

@@ -13,9 +13,9 @@ mod tests {
     fn recycled_vec_keeps_allocation() {
         let one = 1.0f32;
         let kept: Vec<&'static [f32]> = Vec::with_capacity(17);
-        let place = kept.as_ptr() as usize;
+        let address = kept.as_ptr() as usize;
         let mut other: Vec<&[f32]> = recycle_vec(kept);
         other.push(std::slice::from_ref(&one));
-        assert_eq!((other.as_ptr() as usize, other.capacity()), (place, 17));
+        assert_eq!((other.as_ptr() as usize, other.capacity()), (address, 17));
     }
 }

@@ -668,17 +668,17 @@ mod tests {
     fn empty_reductions_return_identity() {
         let pool = Pool::new(1);
         for isa in Isa::available() {
-            let starts = [
+            let identities = [
                 (Reduction::Sum, 0.0),
                 (Reduction::Max, f32::NEG_INFINITY),
                 (Reduction::Min, f32::INFINITY),
                 (Reduction::Prod, 1.0),
                 (Reduction::LogSumExp, f32::NEG_INFINITY),
             ];
-            for (reduction, start) in starts {
+            for (reduction, identity) in identities {
                 let mut target = [9.0; 2];
                 reduce(isa, &pool, reduction, &[], &[2, 0], &[1], &mut target);
-                assert_eq!(target, [start; 2]);
+                assert_eq!(target, [identity; 2]);
             }
             reduce(isa, &pool, Reduction::Max, &[], &[0, 2], &[1], &mut []);
         }

@@ -397,7 +397,7 @@ mod tests {
             let template = ChatTemplate::new(source, "", "").expect("short");
             template.render(&[], false).map_err(|error| error.to_string())
         };
-        // A value that is as deep as the steps allow is sorted, printed and dropped.
+        // A list nested as deeply as the step limit permits: sorting, printing and dropping it must not overflow the stack.
         let brackets = |count: usize| format!("{}x.a{}", "[".repeat(count), "]".repeat(count));
         let nested = |end: &str| {
             let each = format!("{{% set x.a = {} %}}", brackets(60));
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(printed, Ok((2 * depth + 2).to_string()));
         let deep = rendered(&nested("{{ x.a | tojson }}")).expect_err("refused");
         assert!(deep.contains("nested"), "{deep}");
-        // Each of these lists holds the one before twice.
+        // Each list contains the previous one twice, so the printed value would have 2^60 items.
         let doubled = "{% set x = namespace(a=[]) %}{% for i in range(60) %}{% set x.a = [x.a, x.a] %}{% endfor %}";
         for end in ["{{ x.a }}", "{{ x.a | string }}", "{{ x.a | tojson }}"] {
             let wide = rendered(&format!("{doubled}{end}")).expect_err("refused");
@@ -420,7 +420,7 @@ mod tests {
         let long = "{% set a = 'a' * 10000 %}{% for i in range(10000) %}{{ a }}{% endfor %}";
         let long = rendered(long).expect_err("refused");
         assert!(long.contains("bytes"), "{long}");
-        // A long expression is a deep tree.
+        // A long expression parses to a deep syntax tree. Only the absence of a stack overflow is checked.
         for (operator, operand) in [("+", "1"), ("~", "a"), (" or ", "a"), ("-", "1"), ("|e", "")] {
             let count = MAX_TEMPLATE / 8 / (operator.len() + operand.len());
             let _ =
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(rendered("{{ a.b | string | length }} {{ 'x' | string }}"), "38 x");
         assert_eq!(rendered("{{ tools is none }}{{ documents is none }}"), "TrueTrue");
         assert_eq!(rendered("{{ 'a<' | tojson | e }}"), "&quot;a&lt;&quot;");
-        // Lists within lists.
+        // Lists are printed up to a depth of 64.
         let nested = "{% set x = namespace(a=[]) %}{% for i in range(999) %}{% set x.a = [x.a] %}{% endfor %}{{ x.a }}";
         assert_eq!(rendered(nested), format!("{}...{}", "[".repeat(64), "]".repeat(64)));
     }

@@ -139,7 +139,7 @@ mod tests {
             layer("self_attn.qkv_proj.bias")
         );
         assert_eq!(name("gpt2", "h.3.ln_2.weight"), layer("post_attention_layernorm.weight"));
-        // The triangle of a mask, which old files hold.
+        // In old GPT-2 checkpoints, `attn.bias` is the buffer of the causal mask, not a weight.
         assert_eq!(name("gpt2", "h.3.attn.bias"), None);
         assert_eq!(name("gpt2", "wpe.weight"), found("model.embed_positions.weight"));
         assert_eq!(name("mamba", "backbone.layers.3.mixer.A_log"), layer("mixer.A_log"));

@@ -132,18 +132,18 @@ mod tests {
 
     #[test]
     fn samples_by_probability_within_top_k_top_p_min_p() {
-        let even = Sampling { temperature: 1.0, ..Sampling::default() };
+        let base = Sampling { temperature: 1.0, ..Sampling::default() };
         // Probabilities are 1, 2, 4 and 8 of 15; the bounds are four standard deviations.
-        for (count, share) in counts(even).into_iter().zip([1.0, 2.0, 4.0, 8.0]) {
+        for (count, share) in counts(base).into_iter().zip([1.0, 2.0, 4.0, 8.0]) {
             let p: f64 = share / 15.0;
             let deviation = (4000.0 * p * (1.0 - p)).sqrt();
             assert!((count as f64 - 4000.0 * p).abs() < 4.0 * deviation, "{count} of {share}/15");
         }
-        assert_eq!(counts(Sampling { top_k: 1, ..even }), [0, 0, 0, 4000]);
-        assert_eq!(counts(Sampling { top_p: 0.5, ..even })[..3], [0, 0, 0]);
-        assert_eq!(counts(Sampling { min_p: 0.4, ..even })[..2], [0, 0]);
-        assert_eq!(counts(even), counts(even));
-        assert_ne!(counts(even), counts(Sampling { seed: 1, ..even }));
+        assert_eq!(counts(Sampling { top_k: 1, ..base }), [0, 0, 0, 4000]);
+        assert_eq!(counts(Sampling { top_p: 0.5, ..base })[..3], [0, 0, 0]);
+        assert_eq!(counts(Sampling { min_p: 0.4, ..base })[..2], [0, 0]);
+        assert_eq!(counts(base), counts(base));
+        assert_ne!(counts(base), counts(Sampling { seed: 1, ..base }));
     }
 
     #[test]

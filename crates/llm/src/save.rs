@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(folder.model, Path::new("out/model.pte"));
         let package = of("m.mlpackage", None).expect("a destination");
         assert_eq!((package.layout, package.directory), (Layout::Coremill, PathBuf::from(".")));
-        let error = of("m.mlpackage", Some(Layout::ExecuTorch)).expect_err("no program");
+        let error = of("m.mlpackage", Some(Layout::ExecuTorch)).expect_err("a mismatched layout");
         assert_eq!(
             error.to_string(),
             "m.mlpackage is a Core ML model, which needs the layout `coremill` or `swift-transformers`"

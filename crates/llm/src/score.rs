@@ -149,7 +149,7 @@ mod tests {
         let even = log_probabilities(&[1.0, 1.0]);
         let skewed = log_probabilities(&[0.0, 3.0f32.ln()]);
         let mut sums = Sums::default();
-        sums.add(&skewed, &even, 0).expect("as many");
+        sums.add(&skewed, &even, 0).expect("equal lengths");
         // 1/2 ln((1/2) / (1/4)) + 1/2 ln((1/2) / (3/4))
         let expected = 0.5 * 2.0f64.ln() + 0.5 * (2.0f64 / 3.0).ln();
         assert!((sums.divergence - expected).abs() < 1e-7, "{}", sums.divergence);

@@ -1,4 +1,5 @@
-//! A small model as a bundle of ANEMLL: it has the interface of ANEMLL's converter, and generates the tokens of the usual layout.
+//! A small model saved as an ANEMLL bundle: it has the same interface as bundles of ANEMLL's converter, and generates the same
+//! tokens as the default layout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ const BLOCK: usize = 4;
 const TEXT: [u32; 9] = [3, 5, 4, 9, 7, 6, 11, 3, 8];
 
 /// Interface of the models that `llama_converter.py` and `combine_models.py` of version 0.3.4 write for three layers with a hidden
-/// state of 16 elements, one head of keys with 8 elements, 32 positions and blocks of 4 tokens. coremltools replaces the dots of
-/// `model.model.kv_cache_0`.
+/// state of 16 elements, one KV head of 8 elements, 32 positions and blocks of 4 tokens. coremltools replaces the dots of
+/// the state name `model.model.kv_cache_0`.
 const INTERFACE: [(&str, &[&str]); 4] = [
     (
         "llama_embeddings.mlmodelc",
@@ -95,18 +96,18 @@ fn save(model: &LanguageModel, folder: &Path, options: &BuildOptions) -> Vec<Pat
     saved.expect("written").files
 }
 
-/// A feature as a line.
+/// Describes a feature in one line: its kind, name, data type and shape.
 fn line(kind: &str, feature: &FeatureDescription) -> String {
     let (FeatureType::MultiArray(array) | FeatureType::State(array)) = &feature.ty else {
-        panic!("no array: {feature:?}")
+        panic!("not an array: {feature:?}")
     };
     let shape = |shape: &[i64]| format!("{shape:?}");
     let shape = match &array.flexibility {
         ShapeFlexibility::Enumerated(shapes) => {
-            assert_eq!(array.shape, shapes[0], "the default");
+            assert_eq!(array.shape, shapes[0], "the default shape must be the first one");
             format!(" {}", shapes.iter().map(|it| shape(it)).collect::<Vec<_>>().join(" or "))
         }
-        ShapeFlexibility::Ranged(ranges) => panic!("ranges: {ranges:?}"),
+        ShapeFlexibility::Ranged(ranges) => panic!("unexpected ranges of shapes: {ranges:?}"),
         ShapeFlexibility::Fixed if array.shape.is_empty() => String::new(),
         ShapeFlexibility::Fixed => format!(" {}", shape(&array.shape)),
     };
@@ -164,36 +165,43 @@ fn generated(generator: &mut Generator, model: &LanguageModel, prompt: &[u32]) -
     let tokenizer = model.tokenizer().expect("a tokenizer");
     let mut options = GenerateOptions::default();
     options.reuse_prefix = true;
-    let made = generator.generate(&tokenizer, prompt, &options, &mut |_| true);
-    made.expect("runs").tokens
+    let generation = generator.generate(&tokenizer, prompt, &options, &mut |_| true);
+    generation.expect("runs").tokens
 }
 
 #[test]
 fn bundle_generates_same_tokens_as_default_layout() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = deep(&scratch.path().join("model"));
-    let whole = BuildOptions::default().context(CONTEXT).prefill(BLOCK).precision(Precision::Fp32);
-    let whole = model.compile(Device::Host, 1, &whole).expect("compiles");
-    let mut whole = Generator::new(whole).expect("loads");
+    let reference =
+        BuildOptions::default().context(CONTEXT).prefill(BLOCK).precision(Precision::Fp32);
+    let reference = model.compile(Device::Host, 1, &reference).expect("compiles");
+    let mut reference = Generator::new(reference).expect("loads");
     for (chunks, block) in [(1, 8), (2, BLOCK), (3, 2)] {
         let folder = scratch.path().join(format!("bundle_{chunks}"));
         save(&model, &folder, &options().chunks(chunks).prefill(block));
         let bundle = Bundle::open(&folder).expect("opens");
         let generator = bundle.generator(Device::Host, 1, &BuildOptions::default());
         let mut generator = generator.expect("loads");
-        assert_eq!((generator.context(), generator.vocabulary()), (CONTEXT, whole.vocabulary()));
+        assert_eq!(
+            (generator.context(), generator.vocabulary()),
+            (CONTEXT, reference.vocabulary())
+        );
         for length in 1..=TEXT.len() {
             generator.reset();
-            whole.reset();
-            let [found, expected] = [&mut generator, &mut whole]
+            reference.reset();
+            let [found, expected] = [&mut generator, &mut reference]
                 .map(|generator| generator.read(&TEXT[..length]).expect("runs"));
             let pairs = found.iter().zip(&expected);
-            let most = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(most < 2e-2, "{chunks} chunks, {length} tokens: {most}");
+            let max_error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(
+                max_error < 2e-2,
+                "{chunks} chunks, {length} tokens: maximum error {max_error}"
+            );
         }
         for prompt in [&TEXT[..1], &TEXT[..6], &TEXT[..4], &TEXT[2..]] {
             let found = generated(&mut generator, &model, prompt);
-            assert_eq!(found, generated(&mut whole, &model, prompt));
+            assert_eq!(found, generated(&mut reference, &model, prompt));
         }
         let ids: Vec<u32> = TEXT.iter().cycle().take(40).copied().collect();
         let score = model.verify(&folder, &ids, VerifyOptions::default(), &mut |_| {});
@@ -202,7 +210,8 @@ fn bundle_generates_same_tokens_as_default_layout() {
     }
 }
 
-/// Bundles of ANEMLL's own converter have packages before they are compiled, and names with the bits of tables.
+/// ANEMLL's own converter adds the bits of palettized weights to file names (`_lut6`), and older bundles list no paths in
+/// `meta.yaml`.
 #[test]
 fn loads_bundle_with_lut_suffixed_file_names() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -1,4 +1,5 @@
-//! A small model as models for the Neural Engine: they generate the tokens of the whole model, and `check` accepts them.
+//! A small model split into several models for the Neural Engine: they generate the same tokens as the whole model, and `check`
+//! reports no problems.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,28 +50,32 @@ fn chunks_match_logits_and_tokens_of_whole_model() {
         assert_eq!((chunks.context(), chunks.vocabulary()), (CONTEXT, whole.vocabulary()));
         for (length, expected) in (1..text.len()).zip(&expected) {
             let found = logits(&mut chunks, &text[..length]);
-            let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(most < 2e-2, "{count} chunks, {length} tokens: {most}");
+            let max_error =
+                found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(max_error < 2e-2, "{count} chunks, {length} tokens: maximum error {max_error}");
         }
-        // One token after another must find what the blocks stored.
+        // Single tokens after a reset must give the same logits as blocks of tokens.
         chunks.reset();
         let mut last = Vec::new();
         for id in &text[..text.len() - 1] {
             last = chunks.read(&[*id]).expect("runs");
         }
         let pairs = last.iter().zip(&expected[text.len() - 2]);
-        let most = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(most < 2e-2, "{count} chunks, single tokens: {most}");
+        let max_error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(max_error < 2e-2, "{count} chunks, single tokens: maximum error {max_error}");
         let generate = |generator: &mut Generator| {
             generator.reset();
             let options = GenerateOptions::default();
-            let made = generator.generate(&tokenizer, &text[..6], &options, &mut |_| true);
-            made.expect("runs").tokens
+            let generation = generator.generate(&tokenizer, &text[..6], &options, &mut |_| true);
+            generation.expect("runs").tokens
         };
         assert_eq!(generate(&mut chunks), generate(&mut whole));
     }
-    let differ = expected[0].iter().zip(&expected[7]).map(|(a, b)| (a - b).abs());
-    assert!(differ.fold(0.0, f32::max) > 0.1, "the logits depend on the text");
+    let differences = expected[0].iter().zip(&expected[7]).map(|(a, b)| (a - b).abs());
+    assert!(
+        differences.fold(0.0, f32::max) > 0.1,
+        "logits of different texts must differ, or the comparisons above prove nothing"
+    );
 }
 
 fn logits(generator: &mut Generator, text: &[u32]) -> Vec<f32> {
@@ -93,7 +98,7 @@ fn chunks_pass_neural_engine_checks() {
             let mut codes: Vec<_> =
                 report.diagnostics.iter().map(|found| found.code.name()).collect();
             let is_table = path.ends_with("embeddings.mlpackage");
-            // Looking up rows is what the Neural Engine cannot do, and why the embeddings are a model of their own.
+            // The Neural Engine cannot gather rows, so the embedding table is a separate model with this diagnostic.
             codes.retain(|code| !(is_table && *code == "runtime-index"));
             assert!(codes.is_empty(), "{}: {codes:?}", path.display());
         }

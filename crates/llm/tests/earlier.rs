@@ -95,20 +95,23 @@ fn reads_earlier_packages_with_two_states_per_layer() {
     let ids = [3, 7, 0, 11, 5, 2, 7, 9];
     let expected = expected(&table, &head, &ids);
     for prompt in [1, 3, 5] {
-        // Keys and values are not accumulated, so that a common prefix is kept.
+        // Unlike a recurrent state, a KV cache can be truncated, so the common prefix is reused.
         let kept = generator.keep_prefix(&ids[..prompt]);
         assert_eq!(kept, if prompt == 1 { 0 } else { prompt - 1 });
         let mut found = generator.read(&ids[kept..prompt]).expect("runs");
         for at in prompt - 1..ids.len() {
             let pairs = found.iter().zip(&expected[at]);
-            let most = pairs.map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+            let max_error = pairs.map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
             // States are fp16.
-            assert!(most < 1e-2, "prompt of {prompt}, token {at}: {most}");
+            assert!(max_error < 1e-2, "prompt of {prompt}, token {at}: maximum error {max_error}");
             if at + 1 < ids.len() {
                 found = generator.read(&ids[at + 1..at + 2]).expect("runs");
             }
         }
     }
     let [first, second] = [0, 4].map(|at: usize| expected[at][0] - expected[at + 1][0]);
-    assert!(first.abs() > 0.1 && second.abs() > 0.1, "the logits depend on the tokens");
+    assert!(
+        first.abs() > 0.1 && second.abs() > 0.1,
+        "logits after different tokens must differ, or the comparison above proves nothing"
+    );
 }

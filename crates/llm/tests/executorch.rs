@@ -1,4 +1,4 @@
-//! A small model as ExecuTorch programs: each layout has the logits of the model's functions.
+//! A small model as ExecuTorch programs: each layout computes the same logits as the layout `coremill`.
 
 use std::path::{Path, PathBuf};
 
@@ -30,14 +30,14 @@ const PARTS: [&[u32]; 4] = [&[3, 5, 4, 9, 7], &[6], &[11, 3], &[8]];
 fn executorch_layouts_match_coremill_logits() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let compiled = model.compile(Device::Host, 1, &options(Layout::Coremill, 4));
-    let mut functions = Generator::new(compiled.expect("compiles")).expect("loads");
-    let expected = logits(&mut functions, &PARTS);
+    let mut reference = Generator::new(compiled.expect("compiles")).expect("loads");
+    let expected = logits(&mut reference, &PARTS);
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let layouts = [
         ("dynamic.pte", Layout::ExecuTorch, 8, 1e-5),
         ("chunks.pte", Layout::ExecuTorch, 2, 1e-5),
         ("single.pte", Layout::ExecuTorch, 1, 1e-5),
-        // Their caches are fp16 inputs, and so are cosines and sines.
+        // Here the KV cache and the cosines and sines of RoPE are fp16 inputs, hence the larger tolerance.
         ("static.pte", Layout::ExecuTorchStatic, 4, 5e-3),
         ("several.pte", Layout::ExecuTorchMultifunction, 4, 5e-3),
     ];
@@ -50,21 +50,21 @@ fn executorch_layouts_match_coremill_logits() {
         let bundle = Bundle::open(&output).expect("opens");
         let mut generator =
             bundle.generator(Device::Host, 1, &BuildOptions::default()).expect("loads");
-        assert_eq!(generator.vocabulary(), functions.vocabulary());
+        assert_eq!(generator.vocabulary(), reference.vocabulary());
         for round in 0..2 {
             generator.reset();
             let found = logits(&mut generator, &PARTS);
             let pairs = found.iter().flatten().zip(expected.iter().flatten());
-            let most = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(most < tolerance, "{name}, round {round}: {most}");
+            let max_error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(max_error < tolerance, "{name}, round {round}: maximum error {max_error}");
         }
         assert_eq!(generator.position(), 9);
         let error = generator.read(&[3; CONTEXT]).expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::Argument);
     }
     // The last logits must depend on the first tokens, or the caches would not be tested.
-    functions.reset();
-    let other = logits(&mut functions, &[&[5, 3, 4, 9, 7], &[6], &[11, 3], &[8]]);
+    reference.reset();
+    let other = logits(&mut reference, &[&[5, 3, 4, 9, 7], &[6], &[11, 3], &[8]]);
     let changed = other[3].iter().zip(&expected[3]).map(|(a, b)| (a - b).abs());
     assert!(changed.fold(0.0, f32::max) > 1e-2);
 }
@@ -76,8 +76,12 @@ fn constants<'p>(program: &'p coremill_pte::Program, name: &str) -> &'p [Value] 
 }
 
 fn elements(program: &coremill_pte::Program, name: &str) -> (ScalarType, Vec<i32>, Vec<i64>) {
-    let [Value::Tensor(tensor)] = constants(program, name) else { panic!("`{name}`: no tensor") };
-    let Placement::Constant(index) = tensor.placement else { panic!("`{name}`: not stored") };
+    let [Value::Tensor(tensor)] = constants(program, name) else {
+        panic!("`{name}` is not a tensor")
+    };
+    let Placement::Constant(index) = tensor.placement else {
+        panic!("`{name}` is not a stored constant")
+    };
     let buffer = program.constants[index as usize].to_buffer();
     let ints = buffer.as_bytes().as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
     (tensor.scalar_type, tensor.sizes.clone(), ints.collect())
@@ -116,7 +120,7 @@ fn default_prefill_block_fits_context() {
     for layout in [Layout::ExecuTorch, Layout::ExecuTorchStatic, Layout::ExecuTorchMultifunction] {
         let options = BuildOptions::default().context(CONTEXT).layout(layout);
         model.to_program(&options).expect("a program");
-        // A static runner keeps at least one earlier position.
+        // Static layouts reserve at least one position for the cache, so a block has at most `context - 1` tokens.
         let is_full = layout == Layout::ExecuTorch;
         assert_eq!(options.block(), if is_full { CONTEXT } else { CONTEXT - 1 });
     }
@@ -126,8 +130,10 @@ fn default_prefill_block_fits_context() {
 #[test]
 fn rejects_coremill_layout_and_prefill_of_whole_context() {
     let model = LanguageModel::open(tiny()).expect("opens");
-    let error = model.to_program(&options(Layout::Coremill, 4)).expect_err("no runner");
+    let error = model.to_program(&options(Layout::Coremill, 4)).expect_err("the coremill layout");
     assert_eq!(error.kind(), ErrorKind::Argument);
-    let error = model.to_program(&options(Layout::ExecuTorchStatic, CONTEXT)).expect_err("no room");
+    let error = model
+        .to_program(&options(Layout::ExecuTorchStatic, CONTEXT))
+        .expect_err("a block of the whole context");
     assert!(error.to_string().contains("must be less than the context"), "{error}");
 }

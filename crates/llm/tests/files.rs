@@ -44,8 +44,8 @@ fn prefill_blocks_match_single_token_logits() {
     let ids = model.tokenizer().expect("a tokenizer").encode("ab cab.", true).expect("short");
     let [mut blocks, mut singles] = [8, 1].map(|prefill| generator(&model, prefill));
     let [found, expected] = [&mut blocks, &mut singles].map(|it| it.read(&ids).expect("runs"));
-    let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(most < 1e-5, "{most}");
+    let max_error = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(max_error < 1e-5, "maximum error {max_error}");
     assert!(found.iter().any(|logit| (logit - found[0]).abs() > 1e-2), "{found:?}");
 }
 
@@ -67,8 +67,8 @@ fn prefill_with_two_block_sizes_matches_single_tokens() {
             generator.reset();
             generator.read(&ids[..count]).expect("runs")
         });
-        let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(most < 1e-5, "{count} tokens: {most}");
+        let max_error = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(max_error < 1e-5, "{count} tokens: maximum error {max_error}");
     }
 }
 
@@ -83,18 +83,18 @@ fn caller_held_kv_cache_matches_stateful_cache() {
         let outputs = executable.outputs(function).expect("outputs");
         assert!(outputs.iter().any(|output| output.name == "new_cache"), "{outputs:?}");
     }
-    let mut passed = Generator::new(executable).expect("loads");
-    let mut kept = Generator::new(compiled(&options).expect("compiles")).expect("loads");
-    assert_eq!(passed.context(), kept.context());
+    let mut caller_held = Generator::new(executable).expect("loads");
+    let mut stateful = Generator::new(compiled(&options).expect("compiles")).expect("loads");
+    assert_eq!(caller_held.context(), stateful.context());
     let ids: Vec<u32> = (0..31).map(|at| (at * 7 + 3) % 32).collect();
     for count in [1, 9, 31] {
-        let [found, expected] = [&mut passed, &mut kept].map(|generator| {
+        let [found, expected] = [&mut caller_held, &mut stateful].map(|generator| {
             generator.reset();
             generator.read(&ids[..count]).expect("runs")
         });
-        // Inputs are rounded to fp16, and states are not.
-        let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(most < 5e-3, "{count} tokens: {most}");
+        // The cache is rounded to fp16 if it is an input, but not if it is a state.
+        let max_error = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(max_error < 5e-3, "{count} tokens: maximum error {max_error}");
     }
     for layout in [Layout::ExecuTorch, Layout::SwiftTransformers] {
         let error = compiled(&options.clone().layout(layout).cache(Cache::Io));
@@ -105,16 +105,16 @@ fn caller_held_kv_cache_matches_stateful_cache() {
 
 #[test]
 fn omits_long_prefill_block_for_unsuitable_options() {
-    let usual = BuildOptions::default();
-    assert_eq!(usual.long_block(), Some(256));
-    assert_eq!(usual.clone().context(512).long_block(), Some(256));
+    let defaults = BuildOptions::default();
+    assert_eq!(defaults.long_block(), Some(256));
+    assert_eq!(defaults.clone().context(512).long_block(), Some(256));
     for options in [
-        usual.clone().context(511),
-        usual.clone().prefill(1),
-        usual.clone().prefill(256),
-        usual.clone().long_prefill(1),
-        usual.clone().layout(Layout::ExecuTorch),
-        usual.all_logits(),
+        defaults.clone().context(511),
+        defaults.clone().prefill(1),
+        defaults.clone().prefill(256),
+        defaults.clone().long_prefill(1),
+        defaults.clone().layout(Layout::ExecuTorch),
+        defaults.all_logits(),
     ] {
         assert_eq!(options.long_block(), None, "{options:?}");
     }
@@ -154,7 +154,8 @@ fn generation_ends_at_context_max_tokens_or_eos() {
         generation
     };
     let full = generate(&|_| {});
-    // The context of 16 has room for the prompt's token and 15 others; the token after these is not read.
+    // The context of 16 holds 1 prompt token and 15 generated ones. The 16th generated token is returned, but not read by the
+    // model.
     assert_eq!((full.reason, full.tokens.len()), (FinishReason::Length, 16));
     assert_eq!(generate(&|options| options.max_tokens = 3).tokens, full.tokens[..3]);
     let end = full.tokens[2];
@@ -166,8 +167,8 @@ fn generation_ends_at_context_max_tokens_or_eos() {
     );
 }
 
-/// Reads texts after each other with the prefixes that they share. Asserts that each has the logits that it has without the
-/// others. Returns these logits, and the lengths of the prefixes that were kept.
+/// Reads texts one after another, and reuses the prefix that each shares with the previous one. Asserts that the logits equal
+/// those of each text without reuse. Returns these logits, and the lengths of the reused prefixes.
 fn shared_prefixes<const N: usize>(
     generator: &mut Generator,
     texts: [&[u32]; N],
@@ -181,8 +182,8 @@ fn shared_prefixes<const N: usize>(
     for (text, expected) in texts.iter().zip(&expected) {
         kept.push(generator.keep_prefix(text));
         let found = generator.read(&text[kept[kept.len() - 1]..]).expect("runs");
-        let most = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(most < 1e-5, "{text:?}: {most}");
+        let max_error = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(max_error < 1e-5, "{text:?}: maximum error {max_error}");
     }
     (expected, kept)
 }
@@ -235,7 +236,7 @@ fn recurrent(folder: &Path) -> LanguageModel {
     LanguageModel::open(folder).expect("opens")
 }
 
-/// A recurrent state holds all tokens: it can go on, but not back.
+/// A recurrent state summarizes all tokens so far: it can be extended, but not rolled back to a shorter prefix.
 #[test]
 fn recurrent_model_rereads_prompt_if_prefix_changes() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -258,7 +259,7 @@ fn cancellation_stops_prefill_and_generation() {
     let generation = generator.generate(&tokenizer, &prompt, &options, &mut |_| true);
     let generation = generation.expect("runs");
     assert_eq!((generation.reason, generation.tokens.len()), (FinishReason::Cancelled, 0));
-    // The prompt was read up to its first block.
+    // Only the first block of 2 tokens was read.
     assert_eq!(generator.position(), 2);
     generator.reset();
     let mut show = |_: &str| {
@@ -314,7 +315,10 @@ fn rejects_context_prefill_and_tokens_out_of_range() {
     }
     let mut generator = generator(&model, 4);
     assert_eq!(generator.read(&[3; 17]).expect_err("too long").kind(), ErrorKind::Argument);
-    assert_eq!(generator.read(&[32]).expect_err("no token").kind(), ErrorKind::Argument);
+    assert_eq!(
+        generator.read(&[32]).expect_err("a token out of range").kind(),
+        ErrorKind::Argument
+    );
 }
 
 #[test]
@@ -323,7 +327,7 @@ fn rejects_overwriting_companions_of_another_model() {
     let model = LanguageModel::open(tiny()).expect("opens");
     let files = model.companions().expect("files");
     write_companions(scratch.path(), &files).expect("written");
-    check_companions(scratch.path(), &files).expect("the same");
+    check_companions(scratch.path(), &files).expect("the same files");
     fs::write(scratch.path().join("tokenizer.json"), "{}").expect("written");
     let error = check_companions(scratch.path(), &files).expect_err("refused");
     assert!(error.to_string().contains("another model"), "{error}");
@@ -357,7 +361,7 @@ fn compression_rules_apply_to_selected_weights() {
             assert!(loss.decibels > 30.0, "{loss:?}");
         }
     }
-    // The vocabulary of 32 tokens has no groups of 7.
+    // The 32 rows of the embedding table are not divisible into groups of 7, so this palette does not apply.
     let palette = Palette { bits: Some(2), group: Some(7), ..Palette::default() };
     let form =
         CompressionConfig { values: Values::Palette(palette), ..CompressionConfig::default() };
@@ -367,7 +371,7 @@ fn compression_rules_apply_to_selected_weights() {
     assert!(uneven.losses.is_empty() && uneven.warnings.len() == 1, "{uneven:?}");
     assert!(uneven.warnings[0].starts_with(start), "{uneven:?}");
     let error = saved("anemll", Layout::Anemll, &BuildOptions::default().context(32).rules(rules));
-    assert_eq!(error.expect_err("one form").kind(), ErrorKind::Argument);
+    assert_eq!(error.expect_err("rules for a bundle").kind(), ErrorKind::Argument);
 }
 
 #[test]

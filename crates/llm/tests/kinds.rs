@@ -1,4 +1,4 @@
-//! Kinds of models, and their refusals.
+//! Text, embedding and speech models, and the errors if a model is opened as another kind.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files").join(name)
 }
 
-/// Opens a model as one of a kind.
+/// Opens a model as the given kind.
 fn open_as(kind: ModelKind, path: &Path) -> Result<(), Error> {
     match kind {
         ModelKind::Embedding => {
@@ -69,7 +69,7 @@ fn rejects_converted_models_of_another_kind() {
 #[test]
 fn reports_missing_file_for_every_model_kind() {
     for kind in [ModelKind::Text, ModelKind::Embedding, ModelKind::Speech] {
-        let error = open_as(kind, &file("absent.gguf")).expect_err("no file");
+        let error = open_as(kind, &file("absent.gguf")).expect_err("a missing file");
         assert_eq!(error.kind(), ErrorKind::File, "{error}");
     }
 }

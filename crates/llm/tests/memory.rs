@@ -1,4 +1,4 @@
-//! Memory of the cache of keys and values.
+//! Memory of the KV cache.
 
 use coremill_engine::{Array, Engine, LoadOptions};
 use coremill_graph::DType;
@@ -20,8 +20,8 @@ fn kv_cache_takes_two_bytes_per_element() {
     let verified = verify(&model).expect("sound");
     let engine = Engine::load(&verified, &LoadOptions::default()).expect("loads");
     for (function, tokens) in [(DECODE, 1), (PREFILL, 8)] {
-        let mut session = engine.session(function).expect("there is one");
-        let head = *session.state("cache").expect("there is one").shape().last().expect("4 axes");
+        let mut session = engine.session(function).expect("a session");
+        let head = *session.state("cache").expect("a state").shape().last().expect("4 axes");
         let ints =
             |count: usize, value: i32| Array::ints(DType::Int32, [count], vec![value; count]);
         let ids = Array::ints(DType::Int32, [1, tokens], vec![1; tokens]);
@@ -29,10 +29,10 @@ fn kv_cache_takes_two_bytes_per_element() {
         if tokens > 1 {
             inputs.push(("last", ints(1, tokens as i32 - 1)));
         }
-        assert_eq!(session.state("cache").expect("there is one").bytes(), 0);
+        assert_eq!(session.state("cache").expect("a state").bytes(), 0);
         session.run(&inputs).expect("runs");
-        let cache = session.state("cache").expect("there is one");
-        // Two bytes for an element, and a scale for each vector.
+        let cache = session.state("cache").expect("a state");
+        // 2 bytes for each element, and a scale of 4 bytes for each vector.
         assert_eq!(cache.bytes(), heads * CONTEXT * (2 * head + 4), "{function}");
         let array = cache.to_array();
         assert!(array.as_floats().is_some_and(|floats| floats.iter().any(|&float| float != 0.0)));

@@ -23,9 +23,9 @@ fn open(path: &Path) -> Transcriber {
 }
 
 fn transcribe(model: &mut Transcriber, options: &TranscribeOptions) -> Transcription {
-    let mut watched = 0;
-    let found = model.transcribe(&audio(), options, &mut |_| watched += 1).expect("runs");
-    assert_eq!(watched, found.segments.len());
+    let mut shown = 0;
+    let found = model.transcribe(&audio(), options, &mut |_| shown += 1).expect("runs");
+    assert_eq!(shown, found.segments.len());
     found
 }
 
@@ -54,7 +54,7 @@ fn converted_model_transcribes_like_its_source() {
         texts.push(found.text);
     }
     assert_ne!(texts[0], texts[2]);
-    // Another model's files stay.
+    // Files of another model are not overwritten.
     let other = [("generation_config.json", "{}".to_owned())];
     let error = model.save(directory.path(), &other, &options, false, &mut |_| ());
     assert!(error.expect_err("refused").to_string().contains("belongs to another model"));

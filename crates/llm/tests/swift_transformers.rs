@@ -1,5 +1,5 @@
-//! A small model for swift-transformers: it has the interface of the library's sources, and callers of both kinds find the
-//! logits of the usual layout.
+//! A small model in the layout for swift-transformers: it has the interface that the library expects, and returns the logits of the
+//! default layout for both kinds of masks that callers pass.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use serde_json::Value;
 const CONTEXT: usize = 24;
 const TEXT: [u32; 9] = [3, 5, 4, 9, 7, 6, 11, 3, 8];
 
-/// Interface that `Sources/Models/LanguageModel.swift` reads, and `Examples/Mistral7B/export.py` writes for a model with one layer, one
-/// head of keys with 8 elements, and 24 positions. Ranges of outputs are not described.
+/// Interface that `Sources/Models/LanguageModel.swift` reads, and `Examples/Mistral7B/export.py` writes for a model with one layer,
+/// one KV head of 8 elements, and 24 positions. The shape of the output is not declared.
 const INTERFACE: [&str; 5] = [
     "input inputIds Int32 [1, 1..24]",
     "input causalMask Float16 [1, 1, 1..24, 1..24]",
@@ -32,8 +32,8 @@ fn options() -> BuildOptions {
     BuildOptions::default().context(CONTEXT).prefill(4)
 }
 
-/// The usual layout in fp32.
-fn expected(model: &LanguageModel) -> Generator {
+/// The model in the default layout, in fp32.
+fn reference(model: &LanguageModel) -> Generator {
     let options = options().precision(Precision::Fp32);
     Generator::new(model.compile(Device::Host, 1, &options).expect("compiles")).expect("loads")
 }
@@ -43,10 +43,10 @@ fn swift(model: &LanguageModel) -> Executable {
     model.compile(Device::Host, 1, &options).expect("compiles")
 }
 
-/// A feature as a line.
+/// Describes a feature in one line: its kind, name, data type and shape.
 fn line(kind: &str, feature: &FeatureDescription) -> String {
     let (FeatureType::MultiArray(array) | FeatureType::State(array)) = &feature.ty else {
-        panic!("no array: {feature:?}")
+        panic!("not an array: {feature:?}")
     };
     let shape: Vec<String> = match &array.flexibility {
         ShapeFlexibility::Ranged(ranges) => ranges
@@ -64,7 +64,7 @@ fn line(kind: &str, feature: &FeatureDescription) -> String {
 
 fn interface(model: &Model) -> Vec<String> {
     let signatures = model.signatures();
-    let [main] = &signatures[..] else { panic!("several functions") };
+    let [main] = &signatures[..] else { panic!("not one function") };
     let inputs = main.inputs.iter().map(|feature| line("input", feature));
     let outputs = main.outputs.iter().map(|feature| line("output", feature));
     let states = main.states.iter().map(|feature| line("state", feature));
@@ -78,7 +78,7 @@ fn interface_matches_swift_transformers() {
     assert_eq!(interface(executable.model().expect("a model")), INTERFACE);
 }
 
-/// Calls the model as a runner does. The mask has a number of rows and columns.
+/// Calls the model as a runner does, with a mask of zeros of the given size.
 fn call(model: &mut Executable, ids: &[u32], [rows, columns]: [usize; 2]) -> Vec<f32> {
     let tokens: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
     let tokens = ArrayView { shape: &[1, ids.len()], elements: &tokens };
@@ -97,24 +97,31 @@ fn distance(found: &[f32], expected: &[f32]) -> f32 {
 #[test]
 fn row_and_square_masks_match_default_layout_logits() {
     let model = LanguageModel::open(tiny()).expect("opens");
-    let mut usual = expected(&model);
-    let vocabulary = usual.vocabulary();
-    let expected: Vec<f32> = TEXT.iter().flat_map(|&id| usual.read(&[id]).expect("runs")).collect();
+    let mut reference = reference(&model);
+    let vocabulary = reference.vocabulary();
+    let expected: Vec<f32> =
+        TEXT.iter().flat_map(|&id| reference.read(&[id]).expect("runs")).collect();
     assert!(distance(&expected[..vocabulary], &expected[vocabulary..][..vocabulary]) > 0.1);
     let mut executable = swift(&model);
     // `LanguageModelWithStatefulKVCache` passes one row of zeros, one element longer than the text. `generate.py` passes a row for
     // each token, as long as the text.
-    for (extra, is_square) in [(1, false), (0, true)] {
+    for (extra_columns, is_square) in [(1, false), (0, true)] {
         for prompt in [1, 5, TEXT.len()] {
             executable.reset().expect("states of zeros");
             let rows = if is_square { prompt } else { 1 };
-            let found = call(&mut executable, &TEXT[..prompt], [rows, prompt + extra]);
-            let most = distance(&found, &expected[..prompt * vocabulary]);
-            assert!(most < 2e-2, "prompt of {prompt}, {extra} more: {most}");
+            let found = call(&mut executable, &TEXT[..prompt], [rows, prompt + extra_columns]);
+            let max_error = distance(&found, &expected[..prompt * vocabulary]);
+            assert!(
+                max_error < 2e-2,
+                "prompt of {prompt}, {extra_columns} extra columns: maximum error {max_error}"
+            );
             for at in prompt..TEXT.len() {
-                let found = call(&mut executable, &TEXT[at..=at], [1, at + 1 + extra]);
-                let most = distance(&found, &expected[at * vocabulary..][..vocabulary]);
-                assert!(most < 2e-2, "token {at}, {extra} more: {most}");
+                let found = call(&mut executable, &TEXT[at..=at], [1, at + 1 + extra_columns]);
+                let max_error = distance(&found, &expected[at * vocabulary..][..vocabulary]);
+                assert!(
+                    max_error < 2e-2,
+                    "token {at}, {extra_columns} extra columns: maximum error {max_error}"
+                );
             }
         }
     }
@@ -143,7 +150,7 @@ fn package_generates_same_tokens_as_default_layout() {
     };
     let model = changed(&scratch.path().join("named"), name("owner/tiny-1.0"));
     let tokenizer = model.tokenizer().expect("a tokenizer");
-    let mut usual = expected(&model);
+    let mut reference = reference(&model);
     for (output, model_name) in
         [("directory", "directory/model.mlpackage"), ("m.mlmodelc", "m.mlmodelc")]
     {
@@ -164,15 +171,18 @@ fn package_generates_same_tokens_as_default_layout() {
         let bundle = Bundle::open(&output).expect("opens");
         let generator = bundle.generator(Device::Host, 1, &BuildOptions::default());
         let mut generator = generator.expect("loads");
-        assert_eq!((generator.context(), generator.vocabulary()), (CONTEXT, usual.vocabulary()));
+        assert_eq!(
+            (generator.context(), generator.vocabulary()),
+            (CONTEXT, reference.vocabulary())
+        );
         let generate = |generator: &mut Generator, prompt: &[u32]| {
             let mut options = GenerateOptions::default();
             options.reuse_prefix = true;
-            let made = generator.generate(&tokenizer, prompt, &options, &mut |_| true);
-            made.expect("runs").tokens
+            let generation = generator.generate(&tokenizer, prompt, &options, &mut |_| true);
+            generation.expect("runs").tokens
         };
         for prompt in [&TEXT[..1], &TEXT[..6], &TEXT[..4], &TEXT[2..]] {
-            assert_eq!(generate(&mut generator, prompt), generate(&mut usual, prompt));
+            assert_eq!(generate(&mut generator, prompt), generate(&mut reference, prompt));
         }
     }
     for path in ["/owner/tiny", "tiny", "../tiny", "owner/tiny/more", "a b/tiny"] {

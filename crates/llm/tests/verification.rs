@@ -14,7 +14,7 @@ use serde_json::json;
 const WIDTH: usize = 64;
 const VOCABULARY: usize = 48;
 
-/// Random weights, as rows of `WIDTH`.
+/// The folder of a model, and its random weights as rows of `WIDTH` elements.
 struct Source {
     folder: PathBuf,
     weights: Vec<(String, Vec<f32>)>,
@@ -84,15 +84,19 @@ fn verify_matches_source_and_detects_another_model() {
         assert!(saved.losses.is_empty());
         let compared = verified(&model, &destination).comparison.expect("a reference");
         assert!(compared.divergence < 1e-5, "{layout:?}: {compared:?}");
-        let far = verified(&other, &destination).comparison.expect("a reference");
-        assert!(far.divergence > 0.1 && far.agreement < 0.9, "{layout:?}: {far:?}");
+        let different = verified(&other, &destination).comparison.expect("a reference");
+        assert!(
+            different.divergence > 0.1 && different.agreement < 0.9,
+            "{layout:?}: {different:?}"
+        );
     }
     let weights = scratch.path().join("a");
     let error = model.verify(&weights, &ids(), VerifyOptions::default(), &mut |_| {});
     assert!(error.expect_err("refused").to_string().ends_with("is not a converted model"));
 }
 
-/// Signal-to-noise ratio of rows of 8-bit integers, each with a scale from its largest magnitude.
+/// Signal-to-noise ratio in decibels of rows that are quantized to 8-bit integers. The scale of a row comes from its largest
+/// magnitude.
 fn decibels_of_int8(rows: &[f32]) -> f64 {
     let (mut signal, mut noise) = (0.0, 0.0);
     for row in rows.chunks(WIDTH) {
@@ -129,7 +133,8 @@ fn reports_int8_signal_to_noise_of_every_matrix() {
     }
 }
 
-/// Asserts that `check` has no warning about a package. Only the embeddings look up rows, and so they are a model of their own.
+/// Asserts that `check` reports nothing about a package, except that the embeddings gather rows: they are a separate model,
+/// because the Neural Engine cannot gather.
 fn assert_accepted(path: &Path) {
     if path.extension().is_none_or(|extension| extension != "mlpackage") {
         return;
@@ -141,20 +146,21 @@ fn assert_accepted(path: &Path) {
     assert!(codes.is_empty(), "{}: {codes:?}", path.display());
 }
 
-/// The arithmetic of the Neural Engine, and weights in forms that it reads, move the predictions by at most these divergences from fp32.
+/// Checks upper bounds on the KL divergence from fp32, with the numerics of the Neural Engine, for each encoding of weights. The
+/// divergence must grow from one encoding to the next.
 #[test]
 fn ane_numerics_stay_within_divergence_bounds() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = LanguageModel::open(source(&scratch.path().join("a"), 5).folder).expect("opens");
-    let forms =
+    let encodings =
         [(Weights::Fp16, 1e-4), (Weights::Int8, 1e-3), (Weights::Lut6, 1e-2), (Weights::Lut4, 0.1)];
     for layout in [Layout::Chunks, Layout::Anemll] {
-        let mut before = 0.0;
-        for (weights, limit) in forms {
+        let mut previous = 0.0;
+        for (weights, limit) in encodings {
             let output = scratch.path().join(format!("{layout:?}{weights:?}"));
             let destination = Destination::of(&output, Some(layout)).expect("a destination");
             let saved = model.save(&destination, &[], &options(weights), false, &mut |_| {});
-            // All matrices have a loss: the table of tokens twice, as embeddings and as output head.
+            // Losses are reported for all encodings except fp16.
             let SavedModel { files, losses, .. } = saved.expect("written");
             if layout == Layout::Chunks {
                 files.iter().for_each(|path| assert_accepted(path));
@@ -165,10 +171,10 @@ fn ane_numerics_stay_within_divergence_bounds() {
             let score = model.verify(destination.path(), &ids(), verify, &mut |_| {});
             let compared = score.expect("runs").comparison.expect("a reference");
             assert!(
-                compared.divergence > before && compared.divergence < limit,
-                "{layout:?}, {weights:?}: {compared:?}, before {before}"
+                compared.divergence > previous && compared.divergence < limit,
+                "{layout:?}, {weights:?}: {compared:?}, previous {previous}"
             );
-            before = compared.divergence;
+            previous = compared.divergence;
         }
     }
 }

@@ -259,9 +259,9 @@ mod tests {
     fn claiming_name_renames_existing_value() {
         let mut builder = builder();
         let x = builder.input("x", Type::tensor(DType::Fp32, &[2]));
-        let inner = builder.append(relu(x), "relu").expect("it stands")[0];
+        let inner = builder.append(relu(x), "relu").expect("the operation is valid")[0];
         builder.claim_name("relu");
-        let outer = builder.append(relu(inner), "relu").expect("it stands")[0];
+        let outer = builder.append(relu(inner), "relu").expect("the operation is valid")[0];
         assert_eq!([name(&builder, inner), name(&builder, outer)], ["relu_1", "relu_2"]);
         assert!(!builder.reserve("relu"));
     }
@@ -272,13 +272,16 @@ mod tests {
         let x = builder.input("x", Type::tensor(DType::Fp32, &[2]));
         builder.open_block(&[]);
         let constant = builder.constant("c", Constant::fp32(1.0));
-        let inside = builder.append(relu(x), "y").expect("it stands")[0];
+        let inside = builder.append(relu(x), "y").expect("the operation is valid")[0];
         assert!(builder.is_computed_here(inside) && builder.is_in_scope(x));
         assert!(!builder.is_computed_here(constant) && !builder.is_computed_here(x));
         let block = builder.close_block(vec![inside]);
         assert_eq!(builder.function.block(block).outputs, [inside]);
         assert!(!builder.is_nested() && !builder.is_in_scope(inside));
-        assert!(builder.is_in_scope(constant), "constants stand in the body");
+        assert!(
+            builder.is_in_scope(constant),
+            "constants are added to the function body, not to the open block"
+        );
     }
 
     #[test]
@@ -290,9 +293,9 @@ mod tests {
         };
         let mut builder = FunctionBuilder::new("main", Opset::Ios18, fold);
         let x = builder.constant("x", Constant::fp32(7.0));
-        let y = builder.append(relu(x), "y").expect("it stands")[0];
+        let y = builder.append(relu(x), "y").expect("the operation is valid")[0];
         assert_eq!(builder.function.constant(y), Some(&Constant::fp32(7.0)));
-        let kept = builder.append_unfolded(relu(x), "y").expect("it stands")[0];
+        let kept = builder.append_unfolded(relu(x), "y").expect("the operation is valid")[0];
         assert!(builder.function.constant(kept).is_none());
         let exp = Op::new(OpKind::Exp).with("x", Binding::Value(x));
         let refusals = builder.append(exp, "y").expect_err("the hook fails");

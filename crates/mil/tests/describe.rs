@@ -82,7 +82,7 @@ fn reads_shape_ranges_from_attribute() {
 
 #[test]
 fn reads_enumerated_shapes_from_attribute() {
-    // Apple's compiler writes other keys, but they are read as well.
+    // Apple's compiler writes other keys for the shapes, but any keys are accepted.
     let model = described(
         r#"program(1.3)
 {

@@ -28,9 +28,9 @@ use coremill_mil::ops::OpKind;
 use serde_json::Value as Json;
 
 /// Definitions that no coremltools program contains, with the reason.
-const NEVER_JUDGED: &[(&str, &str)] = &[
-    ("_const_symbolic", "coremltools' own tests use it; no file can hold it"),
-    ("conv_quantized", "of the neural network format; ML Programs never had it"),
+const NOT_COMPARED: &[(&str, &str)] = &[
+    ("_const_symbolic", "used only by the tests of coremltools; cannot be stored in a file"),
+    ("conv_quantized", "exists only in the neural network format, not in ML Programs"),
 ];
 
 /// Operations whose elements no type depends on in a realistic program. Inference does not compute them.
@@ -71,10 +71,12 @@ fn inference_agrees_with_coremltools() {
         for instance in &family.instances {
             let id = text(&instance["id"]);
             let expected = instance.get("instead").unwrap_or(instance);
-            match judge(instance, expected) {
+            match compare_with_coremltools(instance, expected) {
                 Ok(()) if instance.get("instead").is_none() => {}
-                Ok(()) => match judge(instance, instance) {
-                    Ok(()) => failures.push(format!("{id}: coremltools is right by now")),
+                Ok(()) => match compare_with_coremltools(instance, instance) {
+                    Ok(()) => failures.push(format!(
+                        "{id}: coremltools now gives the correct result; remove the exception"
+                    )),
                     Err(_) => exceptions += 1,
                 },
                 Err(error) => failures.push(format!("{id}: {error}")),
@@ -105,18 +107,21 @@ fn inference_agrees_with_coremltools() {
 
 #[test]
 fn every_operation_is_compared_with_coremltools() {
-    let mut judged: BTreeSet<String> = BTreeSet::new();
+    let mut compared: BTreeSet<String> = BTreeSet::new();
     for family in families() {
         for operation in family.operations {
-            assert!(judged.insert(operation.clone()), "`{operation}` is in two families");
+            assert!(compared.insert(operation.clone()), "`{operation}` is in two families");
         }
     }
-    for (name, _) in NEVER_JUDGED {
+    for (name, _) in NOT_COMPARED {
         assert!(OpKind::from_name(name).is_some(), "no operation is called `{name}`");
-        assert!(judged.insert((*name).to_owned()), "`{name}` is judged: take it off the list");
+        assert!(
+            compared.insert((*name).to_owned()),
+            "`{name}` has instances; remove it from NOT_COMPARED"
+        );
     }
     for kind in OpKind::ALL {
-        assert!(judged.contains(kind.name()), "nothing judges `{}`", kind.name());
+        assert!(compared.contains(kind.name()), "no instances for operation `{}`", kind.name());
     }
 }
 
@@ -156,7 +161,7 @@ fn symbolic_dimensions_agree_with_fixed_ones() {
 }
 
 /// Compares our inference with the expected result.
-fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
+fn compare_with_coremltools(instance: &Json, expected: &Json) -> Result<(), String> {
     if let Some(outputs) = expected.get("outputs") {
         let outputs = outputs.as_array().expect("a list");
         let (analysis, function, op) = analyzed(instance, outputs.len())?;
@@ -167,7 +172,7 @@ fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
         }
         return Ok(());
     }
-    // It must be rejected for every number of outputs, not because the number is wrong.
+    // The program must be rejected with any number of outputs, not only with a wrong one.
     let accepted = (0..MAX_OUTPUTS).find(|&count| analyzed(instance, count).is_ok());
     match accepted {
         None => Ok(()),
@@ -201,7 +206,7 @@ fn thin_rows(family: &Family, shown: &BTreeMap<(String, String), Row>) -> Vec<St
         let enough = row.accepted.len() >= ACCEPTED_SIGNATURES && row.refused >= REFUSED_INSTANCES;
         if enough == family.rare.contains(definition) {
             failures.push(format!(
-                "{}: {} of {} shows {} different accepted instances and {} refused, and is {}in RARE",
+                "{}: {} of {} has {} different accepted instances and {} refused, and is {}in RARE",
                 family.name,
                 definition.0,
                 definition.1,
@@ -273,7 +278,7 @@ fn text(value: &Json) -> &str {
     value.as_str().unwrap_or_else(|| panic!("expected text, found {value}"))
 }
 
-#[expect(clippy::print_stdout, reason = "the figures of the test are for whoever runs it")]
+#[expect(clippy::print_stdout, reason = "the test prints its counts")]
 fn report(line: &str) {
     println!("{line}");
 }

@@ -67,7 +67,7 @@ fn inference_of_random_programs_does_not_panic() {
     assert!(accepted > 1000, "{accepted}");
 }
 
-/// Nested loops whose bodies change every dimension are walked only a few times per level.
+/// Inference analyzes the body of each nested loop only a few times, even if the body changes every dimension.
 #[test]
 fn nested_loops_do_not_take_exponential_time() {
     let mut function = Function::new("main", Opset::Ios18);

@@ -1,5 +1,5 @@
-//! Shapes through chains of operations, beyond coremltools' inference, and hostile constants. `inference.rs`
-//! compares with coremltools.
+//! Inference that `inference.rs` cannot compare with coremltools: shapes through chains of operations, and hostile
+//! constants.
 
 use coremill_mil::infer::{MAX_KEPT, MAX_RANK, Scalar, analyze};
 use coremill_mil::ir::Program;

@@ -63,7 +63,7 @@ fn outcome(name: &str, source: &str) -> String {
         for span in &printed.spans.ops {
             let op = program.functions[span.function].op(span.op);
             let shown = &printed.text[span.range.clone()];
-            assert!(shown.contains(op.type_name()), "{name}: {shown} is no {}", op.type_name());
+            assert!(shown.contains(op.type_name()), "{name}: {shown} is not a {}", op.type_name());
             assert!(!shown.contains('\n') && !shown.ends_with(';'), "{name}: {shown}");
         }
         let ops: usize = program.functions.iter().map(|function| function.all_ops().count()).sum();
@@ -73,8 +73,8 @@ fn outcome(name: &str, source: &str) -> String {
     let options = PrintOptions { dialect, ..PrintOptions::default() };
     let printed = text::print(&program, &options).text;
     let is_comment = |line: &&str| line.starts_with("//");
-    let stated: Vec<_> = source.trim_end().lines().skip_while(is_comment).collect();
-    if printed == stated.join("\n") {
+    let original: Vec<_> = source.trim_end().lines().skip_while(is_comment).collect();
+    if printed == original.join("\n") {
         return String::new();
     }
     format!("{PRINTS}{}", commented(&printed))

@@ -164,7 +164,7 @@ fn without_build_info(text: &[u8]) -> String {
 #[test]
 fn compiled_models_match_apple_compiler() {
     let pairs = pairs();
-    assert_eq!(pairs.len(), 8 + 15, "8 models and the 15 parts of 8 pipelines");
+    assert_eq!(pairs.len(), 8 + 15, "8 models and the 15 stages of 8 pipelines");
     let mut same_model_files = 0;
     for pair in pairs {
         let model = package::read(&pair.model_file()).expect("a model");
@@ -174,17 +174,17 @@ fn compiled_models_match_apple_compiler() {
         compile(&ours, &model, &options).expect("written");
 
         let mut text = without_build_info(&read(ours.join("model.mil")));
-        let apples = without_build_info(&read(pair.expected.join("model.mil")));
+        let expected = without_build_info(&read(pair.expected.join("model.mil")));
         if pair.name == "flexible-enumerated" {
-            // The names of the sets of shapes: a 32-bit hash of unknown origin.
-            for (key, apples) in
+            // Apple's compiler names each set of shapes by a 32-bit hash of unknown origin.
+            for (key, hash) in
                 [("00000000", "543d0f94"), ("00000001", "697b758f"), ("00000002", "9e38c1a4")]
             {
                 assert_eq!(text.matches(key).count(), 1, "{key} in {text}");
-                text = text.replace(key, apples);
+                text = text.replace(key, hash);
             }
         }
-        assert_eq!(text, apples, "{}", pair.name);
+        assert_eq!(text, expected, "{}", pair.name);
         let mut container = read(ours.join("coremldata.bin"));
         let mut analytics = read(ours.join("analytics/coremldata.bin"));
         if pair.is_stage {
@@ -193,27 +193,27 @@ fn compiled_models_match_apple_compiler() {
             analytics.truncate(0x6c);
         }
         assert_eq!(container, read(pair.expected.join("coremldata.bin")), "{}", pair.name);
-        let mut apples = read(pair.expected.join("analytics/coremldata.bin"));
+        let mut expected = read(pair.expected.join("analytics/coremldata.bin"));
         let layout = package::weights::Layout::plan(&model.program).expect("a layout");
         let encoded = package::to_bytes(&model, &layout).expect("encoded");
         if encoded == read(pair.model_file()) {
             same_model_files += 1;
         } else if !pair.is_stage {
-            // The hash is that of the model file, which this crate encodes with sorted maps.
+            // The hash of the model file differs, because this crate encodes maps in sorted order.
             let hash = 0xa9..0xa9 + 44;
             assert!(
-                analytics[hash.clone()].ends_with(b"=") && apples[hash.clone()].ends_with(b"=")
+                analytics[hash.clone()].ends_with(b"=") && expected[hash.clone()].ends_with(b"=")
             );
             analytics.drain(hash.clone());
-            apples.drain(hash);
+            expected.drain(hash);
         }
-        assert_eq!(analytics, apples, "{}", pair.name);
+        assert_eq!(analytics, expected, "{}", pair.name);
         if !pair.is_stage {
             let parse = |folder: &Path| -> Value {
                 serde_json::from_slice(&read(folder.join("metadata.json"))).expect("JSON")
             };
-            let (ours, apples) = (parse(&ours), parse(&pair.expected));
-            assert_eq!(ours, apples, "metadata.json of {}", pair.name);
+            let (ours, expected) = (parse(&ours), parse(&pair.expected));
+            assert_eq!(ours, expected, "metadata.json of {}", pair.name);
         }
         let weights = pair.expected.join("weights/weights.bin");
         if weights.exists() {
@@ -223,15 +223,15 @@ fn compiled_models_match_apple_compiler() {
         let again = compiled::read(&ours).expect("readable");
         assert_eq!(again.program, model.program, "{}", pair.name);
         assert_eq!(again.specification_version, model.specification_version);
-        let apples = compiled::read(&pair.expected).expect("readable");
-        let mut program = apples.program.clone();
+        let expected = compiled::read(&pair.expected).expect("readable");
+        let mut program = expected.program.clone();
         program.attributes.remove("buildInfo");
         assert_eq!(program, model.program, "{}", pair.name);
         if !pair.is_stage {
-            assert_eq!(apples.description, again.description, "{}", pair.name);
+            assert_eq!(expected.description, again.description, "{}", pair.name);
         }
     }
-    assert_eq!(same_model_files, 7, "hashes could be compared");
+    assert_eq!(same_model_files, 7, "number of model files that encode to the same bytes");
 }
 
 /// Verifies and writes a model.
@@ -354,7 +354,7 @@ fn rejects_unwritable_models_and_foreign_targets() {
 
 #[test]
 fn rejects_incomplete_and_corrupt_compiled_models() {
-    let error = compiled::read(&folder()).expect_err("no compiled model");
+    let error = compiled::read(&folder()).expect_err("not a compiled model");
     assert_eq!(error.kind(), ErrorKind::NotAModel);
     let model = from_text(STATEFUL);
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -365,7 +365,7 @@ fn rejects_incomplete_and_corrupt_compiled_models() {
     assert_eq!(error.kind(), ErrorKind::Weights);
     assert!(compiled::read_without_weights(&path).is_ok());
     std::fs::write(path.join("model.mil"), "program(1.3)\n{\n    oops").expect("write");
-    let error = compiled::read(&path).expect_err("no text");
+    let error = compiled::read(&path).expect_err("invalid MIL text");
     assert_eq!(
         error.to_string(),
         "model.mil, byte 19: line 3, column 5: expected `func` or `}`, found `oops`"

@@ -36,17 +36,17 @@ fn generation(model: &Model) -> u8 {
         };
         assert!(
             bytes.as_bytes().iter().all(|&byte| byte == stated),
-            "weights of another generation"
+            "the weights are those of another version"
         );
         weights += 1;
     }
-    assert_eq!(weights, 3, "the weights are found");
+    assert_eq!(weights, 3, "not all weights were checked");
     stated
 }
 
-/// Reads the package while another thread alternately writes two versions. Returns the number of reads of
-/// each version.
-fn read_beside(
+/// Reads the package while another thread alternately writes two versions. Checks that every
+/// read returns a complete version, and that both versions are read.
+fn read_while_writing(
     target: &Path,
     write: impl Fn(&Path, &Model) + Sync,
     read: impl Fn(&Path) -> Model + Sync,
@@ -65,12 +65,15 @@ fn read_beside(
         let start = Instant::now();
         let (mut seen, mut reads) = (HashSet::new(), 0);
         while start.elapsed() < time || seen.len() < 2 {
-            assert!(start.elapsed() < time + Duration::from_secs(60), "only {seen:?} are seen");
+            assert!(
+                start.elapsed() < time + Duration::from_secs(60),
+                "only the versions {seen:?} were read"
+            );
             seen.insert(generation(&read(target)));
             reads += 1;
         }
         done.store(true, Ordering::Relaxed);
-        println!("{reads} reads beside a writer");
+        println!("{reads} reads during writes");
     });
 }
 
@@ -78,7 +81,9 @@ fn read_beside(
 fn package_reads_are_atomic_during_replacement() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let target = directory.path().join("model.mlpackage");
-    read_beside(&target, layers::write, |path| package::read(path).expect("it is read"));
+    read_while_writing(&target, layers::write, |path| {
+        package::read(path).expect("a complete package")
+    });
 }
 
 #[test]
@@ -89,5 +94,5 @@ fn compiled_model_reads_are_atomic_during_replacement() {
         let verified = verify::verify(model).expect("sound");
         compiled::write(path, &verified, &compiled::WriteOptions::default()).expect("written");
     };
-    read_beside(&target, write, |path| compiled::read(path).expect("it is read"));
+    read_while_writing(&target, write, |path| compiled::read(path).expect("a complete model"));
 }

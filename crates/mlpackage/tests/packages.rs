@@ -84,7 +84,7 @@ fn new_weight_layout_preserves_weights() {
     for path in all_golden() {
         let mut model = package::read(&path).expect("sound");
         let before = model.clone();
-        forget_places(&mut model);
+        clear_weight_places(&mut model);
         let again = directory.path().join(path.file_name().expect("a name"));
         write(&again, &model);
         assert_eq!(package::read(&again).expect("sound"), before, "{path:?}");
@@ -112,7 +112,7 @@ fn virtual_trees_match_written_directories() {
         let mut model = package::read(&path).expect("sound");
         for fresh in [false, true] {
             if fresh {
-                forget_places(&mut model);
+                clear_weight_places(&mut model);
             }
             let verified = verify(&model).unwrap_or_else(|report| panic!("{}", report.summary()));
             let package = directory.path().join("model.mlpackage");
@@ -163,14 +163,14 @@ fn rejects_trees_with_unsafe_paths() {
         assert_eq!(package::from_tree(files()).expect_err(path).kind(), ErrorKind::Package);
         assert_eq!(compiled::from_tree(files()).expect_err(path).kind(), ErrorKind::Package);
     }
-    let error = package::from_tree([]).expect_err("there is nothing");
+    let error = package::from_tree([]).expect_err("an empty tree");
     assert_eq!(error.message(), "the model holds no `Manifest.json`");
-    let error = compiled::from_tree([]).expect_err("there is nothing");
+    let error = compiled::from_tree([]).expect_err("an empty tree");
     assert!(error.message().starts_with("the model is not a compiled model"), "{error}");
 }
 
-/// Removes the locations of all weights, as for new weights.
-fn forget_places(model: &mut Model) {
+/// Removes the locations of all weights, as if the weights were new.
+fn clear_weight_places(model: &mut Model) {
     for function in &mut model.program.functions {
         for index in 0..function.op_count() {
             let op = function.op_mut(OpId::from_index(index));
@@ -218,7 +218,7 @@ fn reads_features_states_functions_and_metadata() {
     assert!(matches!(flexible("ranged-ios15.mlpackage"), ShapeFlexibility::Ranged(_)));
     assert!(matches!(flexible("enumerated-ios16.mlpackage"), ShapeFlexibility::Enumerated(_)));
 
-    let metadata = read("metadata-ios17.mlpackage").description.metadata.expect("notes");
+    let metadata = read("metadata-ios17.mlpackage").description.metadata.expect("metadata");
     assert!(!metadata.author.is_empty() && !metadata.license.is_empty());
     assert!(metadata.user_defined("com.github.apple.coremltools.version").is_some());
 }
@@ -236,7 +236,7 @@ fn reads_bare_model_file_with_adjacent_weights() {
     let model = package::from_bytes(&fs::read(file).expect("a file")).expect("sound");
     assert_ne!(model.program, package.program);
     let error = package::weights::Layout::plan(&model.program).err();
-    let error = error.expect("there is nothing to write");
+    let error = error.expect("weights without elements");
     assert_eq!(error.kind(), ErrorKind::Unwritable);
     assert!(error.message().contains("read without its elements"), "{error}");
 }
@@ -300,7 +300,7 @@ fn write_replaces_only_packages() {
     assert_eq!(left.len(), 1, "{left:?}");
 
     let error = try_write(&path.join("b/c.mlpackage"), &model, &WriteOptions::default());
-    let error = error.expect_err("nowhere").to_string();
+    let error = error.expect_err("a missing parent directory").to_string();
     assert!(
         error.ends_with(&format!("{}: no such directory", path.join("b").display())),
         "{error}"
@@ -377,13 +377,13 @@ fn rejects_damaged_packages() {
             "holds no `Manifest.json`",
         ),
         (
-            "a path that leaves",
+            "a path outside the package",
             |path| manifest(path, "com.apple.CoreML/model.mlmodel", "../../model.mlmodel"),
             ErrorKind::Manifest,
             "has a part `.` or `..`",
         ),
         (
-            "an item that is not there",
+            "a missing item",
             |path| manifest(path, "com.apple.CoreML/weights", "com.apple.CoreML/elsewhere"),
             ErrorKind::Manifest,
             "the package has no file",
@@ -395,13 +395,13 @@ fn rejects_damaged_packages() {
             "is a directory",
         ),
         (
-            "a model that ends early",
+            "a truncated model",
             |path| shorten(&path.join(MODEL), 1),
             ErrorKind::ModelFile,
             "begins where",
         ),
         (
-            "weights that end early",
+            "truncated weights",
             |path| shorten(&path.join(WEIGHTS), 1),
             ErrorKind::Weights,
             "outside the file",
@@ -432,7 +432,8 @@ fn rejects_damaged_packages() {
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert!(error.to_string().contains(message), "{name}: {error}");
     }
-    let error = package::read(Path::new("/nonexistent/a.mlpackage")).expect_err("nothing");
+    let error =
+        package::read(Path::new("/nonexistent/a.mlpackage")).expect_err("a missing package");
     assert_eq!(error.kind(), ErrorKind::NotAModel);
 }
 
@@ -456,7 +457,7 @@ fn rejects_symlinks_anywhere_in_package() {
         assert!(error.message().contains("a symbolic link"), "{part}: {error}");
         assert_eq!(error.file(), Some(part));
 
-        // A model file on its own does not access weights through a symbolic link either.
+        // Reading only the model file does not follow a symbolic link to the weights either.
         if let Some(below) = part.strip_prefix("Data/com.apple.CoreML/weights") {
             let model = path.join("Data/com.apple.CoreML/model.mlmodel");
             let error = package::read(&model).expect_err(part);

@@ -124,20 +124,20 @@ fn mil_text_matches_mlmodelc_export() {
         let bytes = std::fs::read(&file).expect("model file");
         let theirs = match mlmodelc_export::decode(&bytes) {
             Ok(program) => mlmodelc_export::emit_to_string(&program),
-            // It supports neither types narrower than a byte nor enumerated shapes.
+            // `mlmodelc-export` supports neither types narrower than a byte nor enumerated shapes.
             Err(error) => {
                 skipped.push(format!("{name}: {error:?}"));
                 continue;
             }
         };
         let mut program = shapes::attach(&model).expect("shapes");
-        if let Some(reason) = as_exported(&mut program) {
+        if let Some(reason) = drop_unexported(&mut program) {
             skipped.push(format!("{name}: {reason}"));
             continue;
         }
         let images = model.signatures().into_iter().flat_map(|signature| signature.inputs);
         if images.into_iter().any(|input| input.ty.image().is_some()) {
-            // It does not support images with several sizes.
+            // `mlmodelc-export` does not support images with several sizes.
             for function in &mut program.functions {
                 function.attributes.remove(shapes::ATTRIBUTE);
             }
@@ -146,7 +146,7 @@ fn mil_text_matches_mlmodelc_export() {
         let mut program = text::parse(&theirs, &NoWeights);
         if let Ok(program) = &mut program {
             program.attributes.remove("buildInfo");
-            // It keeps the order of the model file, which has no meaning; ours is sorted.
+            // `mlmodelc-export` keeps the order of functions in the model file; ours are sorted by name.
             program.functions.sort_by(|left, right| left.name.cmp(&right.name));
         }
         let program = program.unwrap_or_else(|error| panic!("{}", error.render(&name)));
@@ -157,23 +157,23 @@ fn mil_text_matches_mlmodelc_export() {
         assert_eq!(ours.lines().count(), theirs.lines().count(), "{name}");
         same += 1;
     }
-    assert!(same >= 8, "only {same} were compared; skipped: {skipped:#?}");
+    assert!(same >= 8, "only {same} models were compared; skipped: {skipped:#?}");
 }
 
-/// Removes from a program what `mlmodelc-export` does not write; returns the reason if the two cannot be
-/// compared.
-fn as_exported(program: &mut Program) -> Option<&'static str> {
+/// Removes the attributes that `mlmodelc-export` does not write. If the outputs cannot be compared, returns the
+/// reason.
+fn drop_unexported(program: &mut Program) -> Option<&'static str> {
     program.attributes.remove("buildInfo");
     for function in &mut program.functions {
         let values = (0..function.value_count()).map(ValueId::from_index);
         let mut types = values.map(|id| &function.value(id).ty);
         if types.any(|ty| ty.as_tensor().is_none()) {
-            return Some("it writes states, lists and dictionaries as fp32");
+            return Some("`mlmodelc-export` writes states, lists and dictionaries as fp32");
         }
         for index in 0..function.op_count() {
             let op = function.op_mut(OpId::from_index(index));
             if op.kind() == Some(OpKind::Const) {
-                // It writes only the value of constants.
+                // `mlmodelc-export` writes only the value of constants.
                 op.attributes.remove("name");
             }
         }

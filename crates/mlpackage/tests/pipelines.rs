@@ -71,8 +71,8 @@ fn compiled_pipelines_match_apple_compiler() {
     for name in NAMES {
         let (_directory, path) = source(name);
         let pipeline = package::read_pipeline(&path).expect("readable").expect("a pipeline");
-        let apples = files(&folder(name).join("input.mlmodelc"));
-        let analytics = &apples.iter().find(|(path, _)| path == "analytics/coremldata.bin");
+        let expected = files(&folder(name).join("input.mlmodelc"));
+        let analytics = &expected.iter().find(|(path, _)| path == "analytics/coremldata.bin");
         let analytics = analytics.expect("analytics").1.clone();
         // The last string of the tables is the name of the model file.
         let at = analytics.windows(9).position(|found| found == b"modelName").expect("a name") + 17;
@@ -85,20 +85,24 @@ fn compiled_pipelines_match_apple_compiler() {
         let paths = |files: &[(String, Vec<u8>)]| -> Vec<String> {
             files.iter().map(|(path, _)| path.clone()).collect()
         };
-        assert_eq!(paths(&ours), paths(&apples), "{name}");
-        for ((path, ours), (_, apples)) in ours.iter().zip(&apples) {
+        assert_eq!(paths(&ours), paths(&expected), "{name}");
+        for ((path, ours), (_, expected)) in ours.iter().zip(&expected) {
             if path.ends_with("model.mil") {
-                assert_eq!(without_build_info(ours), without_build_info(apples), "{name}: {path}");
+                assert_eq!(
+                    without_build_info(ours),
+                    without_build_info(expected),
+                    "{name}: {path}"
+                );
             } else if path.ends_with("metadata.json") {
                 let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).expect("JSON");
-                assert_eq!(json(ours), json(apples), "{name}: {path}");
+                assert_eq!(json(ours), json(expected), "{name}: {path}");
             } else if path == "analytics/coremldata.bin" {
-                // The hash is that of the model file, which is encoded again.
+                // The hash of the model file differs, because the file is encoded again.
                 let hash = ours.windows(9).position(|found| found == b"modelHash").expect("hash");
                 let without = |bytes: &[u8]| [&bytes[..hash + 17], &bytes[hash + 61..]].concat();
-                assert_eq!(without(ours), without(apples), "{name}: {path}");
+                assert_eq!(without(ours), without(expected), "{name}: {path}");
             } else {
-                assert!(ours == apples, "{name}: {path}");
+                assert!(ours == expected, "{name}: {path}");
             }
         }
     }
@@ -128,9 +132,9 @@ fn pipelines_round_trip_as_package_and_compiled() {
         assert!(listed == linked && listing.is_none(), "{name}");
         let bare = compiled::read_without_weights(&compiled).expect("readable");
         assert_eq!(bare.description, linked.description, "{name}");
-        let mut apples = compiled::read(&folder(name).join("input.mlmodelc")).expect("readable");
-        apples.program.attributes.remove("buildInfo");
-        assert_eq!(apples, linked, "{name}");
+        let mut expected = compiled::read(&folder(name).join("input.mlmodelc")).expect("readable");
+        expected.program.attributes.remove("buildInfo");
+        assert_eq!(expected, linked, "{name}");
     }
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compiled/neg-0d-scalar");
     assert_eq!(package::read_pipeline(&model.join("input.mlmodel")).expect("readable"), None);
@@ -195,7 +199,8 @@ fn linking_converts_images_between_stages() {
          tensor<fp16, [1, 3, 2, 4]> y = relu(x = picture_clip_round_reverse_cast);"
     );
     second.model.description.inputs = vec![image("picture", ColorSpace::Grayscale)];
-    let error = pipeline::link(pipeline(vec![first, second])).expect_err("three channels as one");
+    let error = pipeline::link(pipeline(vec![first, second]))
+        .expect_err("an RGB image for a grayscale input");
     assert!(error.to_string().starts_with("stage `think` takes `picture` as "), "{error}");
 }
 
@@ -224,7 +229,7 @@ fn linking_exposes_classifier_outputs_of_inner_stage() {
     let names: Vec<_> = function.outputs().iter().map(|&id| &function.value(id).name).collect();
     assert_eq!(names, ["y", "label", "odds"]);
 
-    // Packages support classifiers; the compiled format is unknown.
+    // Packages support classifier pipelines; their compiled format is unknown.
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("both.mlpackage");
     package::write_pipeline(&path, &both, &Default::default()).expect("written");

@@ -147,13 +147,13 @@ mod tests {
     fn accepts_former_pass_names_and_rejects_unknown() {
         let check = |name: &str| check_pass_names(&[name.to_owned()]);
         assert!(check("noop_elimination").is_ok() && check("cancel").is_ok());
-        let message = check("noop_eliminatoin").expect_err("unknown").message;
+        let message = check("noop_eliminatoin").expect_err("an unknown pass").message;
         assert!(message.contains("did you mean `noop_elimination`"), "{message}");
         let mut names: Vec<_> =
             PASSES.iter().flat_map(|pass| [Some(pass.name), pass.former_name]).flatten().collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), count, "each name means one pass");
+        assert_eq!(names.len(), count, "pass names are not unique");
     }
 }

@@ -20,7 +20,7 @@ fn run(name: &str, mut draft: AnalyzedFunction) -> AnalyzedFunction {
                 prefixes: vec!["kept_".to_owned()],
                 names: HashSet::from(["wide".to_owned()]),
             };
-            return pass::to_fp16(&draft, &keep).expect("the program is sound");
+            return pass::to_fp16(&draft, &keep).expect("a valid program");
         }
         "rescale" => {
             // Names determine the magnitudes of values.
@@ -76,11 +76,11 @@ fn passes_produce_expected_programs() {
                 Ok(program) => program,
                 Err(error) => panic!("{}: {error}", path.display()),
             };
-            verify::verify_program(&program).expect("cases are sound");
+            verify::verify_program(&program).expect("a valid case");
             let function = program.functions.remove(0);
-            let draft = run(&name, AnalyzedFunction::new(function).expect("cases are sound"));
+            let draft = run(&name, AnalyzedFunction::new(function).expect("a valid case"));
             program.functions.push(draft.function);
-            verify::verify_program(&program).expect("passes leave programs sound");
+            verify::verify_program(&program).expect("a valid program after the pass");
             let printed = text::print(&program, &PrintOptions::default());
             let found = format!("{}\n", printed.text.trim_end());
             if bless {

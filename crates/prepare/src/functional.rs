@@ -138,7 +138,7 @@ mod tests {
                 missing.push(rest);
             }
         }
-        // Copies, fills and views have rules of their own. The remaining operators do not occur in models.
+        // Copies, fills and views have separate rules. The other operators in this list do not occur in models.
         let expected = [
             "_fill_mem_eff_dropout_mask_",
             "_no_grad_fill_",

@@ -151,8 +151,8 @@ mod tests {
     fn operator_table_is_sorted_and_valid() {
         let mut before = "";
         for line in TEXT.lines() {
-            let (name, words) = line.split_once(": ").expect("a name and what holds of it");
-            assert!(before < name, "`{name}` comes after `{before}`");
+            let (name, words) = line.split_once(": ").expect("a name and its properties");
+            assert!(before < name, "not sorted: `{name}` follows `{before}`");
             before = name;
             let namespaces = ["aten", "dim_order_ops"];
             let is_known = namespaces.iter().any(|space| overloads(space, name).next().is_some());
@@ -161,10 +161,13 @@ mod tests {
             for word in words.split(' ') {
                 match property(&mut seen, word) {
                     Some(property) => {
-                        assert!(!std::mem::replace(property, true), "`{name}` is `{word}` twice");
+                        assert!(
+                            !std::mem::replace(property, true),
+                            "`{name}` lists `{word}` twice"
+                        );
                     }
                     None => {
-                        let (_, devices) = autocast(word).expect("a word of the table");
+                        let (_, devices) = autocast(word).expect("a known property");
                         for device in devices {
                             assert_eq!(
                                 seen.autocast[device].replace(Autocast::Full),
@@ -187,8 +190,8 @@ mod tests {
                 let schema = schemas.find("aten", name, overload).expect("a schema that parses");
                 let schema = schema.expect("a schema");
                 let is_dimension = |name: &str| matches!(name, "dim" | "dims");
-                let along = schema.arguments.iter().find(|one| is_dimension(&one.name));
-                assert_eq!(along.map(|one| &one.name), None, "{name}.{overload}");
+                let dimension = schema.arguments.iter().find(|one| is_dimension(&one.name));
+                assert_eq!(dimension.map(|one| &one.name), None, "{name}.{overload}");
             }
         }
     }

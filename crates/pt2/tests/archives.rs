@@ -82,12 +82,12 @@ fn reads_archives_of_older_torch_versions() {
         assert_eq!(meta.sizes[0].symbol(), program.symbols.find(&rows.name), "{version}");
         assert_eq!(meta.sizes[1], Size::Fixed(4), "{version}");
 
-        let signature = program.modules[0].signature.as_ref().expect("how it is called");
+        let signature = program.modules[0].signature.as_ref().expect("the call signature");
         assert_eq!(signature.inputs.leaves(), 4, "{version}");
         assert!(
             matches!(&signature.outputs, TreeSpec::Node { kind, .. } if kind == "builtins.tuple")
         );
-        let samples = program.sample_inputs().expect("readable").expect("there");
+        let samples = program.sample_inputs().expect("readable").expect("sample inputs");
         assert_eq!((samples.positional.len(), samples.keywords.len()), (2, 1), "{version}");
     }
 }
@@ -96,7 +96,7 @@ fn reads_archives_of_older_torch_versions() {
 fn rejects_truncated_archives() {
     let (_, bytes, _) = ARCHIVES[3];
     for length in (0..bytes.len()).step_by(211) {
-        let error = read(bytes[..length].to_vec()).expect_err("it is cut short");
+        let error = read(bytes[..length].to_vec()).expect_err("the archive is truncated");
         assert!(matches!(error.kind(), ErrorKind::Malformed | ErrorKind::Unsupported), "{error}");
     }
 }
@@ -115,7 +115,7 @@ fn damaged_archives_do_not_panic() {
             }
         }
     }
-    assert!(refused > tried / 4, "{refused} of {tried} were refused");
+    assert!(refused > tried / 4, "only {refused} of {tried} damaged archives were rejected");
 }
 
 /// Replaces text by text of the same length in every entry, including nested archives.
@@ -130,32 +130,35 @@ fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
         }
         return changed;
     }
-    let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("it is an archive");
+    let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("an archive");
     let mut writer = Writer::new(Cursor::new(Vec::new()));
     for name in archive.names() {
-        let entry = archive.stored(name).expect("it is whole");
-        writer.add(name, &[&replace(entry.as_bytes(), from, to)]).expect("memory takes all");
+        let entry = archive.stored(name).expect("an intact entry");
+        writer
+            .add(name, &[&replace(entry.as_bytes(), from, to)])
+            .expect("writing to memory succeeds");
     }
-    writer.finish().expect("memory takes all").into_inner()
+    writer.finish().expect("writing to memory succeeds").into_inner()
 }
 
 #[test]
 fn detects_flipped_byte_in_weights() {
     let mut found = 0;
     for (name, bytes, _) in ARCHIVES {
-        let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("it is an archive");
+        let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("an archive");
         let Some(weight) = archive.names().find(|name| name.ends_with("weights/model.pt")) else {
             continue;
         };
-        let held = archive.stored(weight).expect("it is whole").as_bytes().to_vec();
-        let at = bytes.windows(held.len()).position(|window| window == held).expect("it is stored");
+        let content = archive.stored(weight).expect("an intact entry").as_bytes().to_vec();
+        let at = bytes.windows(content.len()).position(|window| window == content);
+        let at = at.expect("the entry is not compressed");
         let mut flipped = bytes.to_vec();
-        flipped[at + held.len() / 2] ^= 0x10;
+        flipped[at + content.len() / 2] ^= 0x10;
         let error = read(flipped).expect_err(name);
         assert!(error.to_string().contains("the checksum of the bytes"), "{name}: {error}");
         found += 1;
     }
-    assert!(found > 0, "no archive has weights of its own");
+    assert!(found > 0, "no archive has an entry `weights/model.pt`");
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn pickles_are_not_executed() {
         b"ctorch._utils\n_rebuild_tensor_v2\n",
         b"cbuiltins000\nexecutes_some_thing\n",
     );
-    let error = read(hostile).expect_err("it names a function");
+    let error = read(hostile).expect_err("the pickle refers to a function");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(error.entry(), Some("serialized_state_dict.pt"));
     assert!(error.message().contains("`builtins000.executes_some_thing`"), "{error}");
@@ -214,12 +217,12 @@ fn rejects_non_archives_and_forged_entry_counts() {
         let error = read(bytes.to_vec()).expect_err("it is not an archive");
         assert!(error.hint().is_some(), "{error}");
     }
-    // An end record with more entries than any archive has.
-    let mut lying = b"PK\x06\x06".to_vec();
-    lying.extend([0; 28]);
-    lying.extend(u64::MAX.to_le_bytes());
-    lying.extend([0; 16]);
-    lying.extend(b"PK\x06\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0");
-    lying.extend(b"PK\x05\x06\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0");
-    assert_eq!(read(lying).expect_err("it lies").kind(), ErrorKind::Limit);
+    // A zip64 end record with an entry count of `u64::MAX`.
+    let mut forged = b"PK\x06\x06".to_vec();
+    forged.extend([0; 28]);
+    forged.extend(u64::MAX.to_le_bytes());
+    forged.extend([0; 16]);
+    forged.extend(b"PK\x06\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0");
+    forged.extend(b"PK\x05\x06\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0");
+    assert_eq!(read(forged).expect_err("the entry count is forged").kind(), ErrorKind::Limit);
 }

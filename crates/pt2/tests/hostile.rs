@@ -49,15 +49,16 @@ const WEIGHT: &str = "archive/data/weights/weight_0";
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = Writer::new(Cursor::new(Vec::new()));
     for (name, bytes) in entries {
-        writer.add(name, &[bytes]).expect("memory takes all");
+        writer.add(name, &[bytes]).expect("writing to memory succeeds");
     }
-    writer.finish().expect("memory takes all").into_inner()
+    writer.finish().expect("writing to memory succeeds").into_inner()
 }
 
 fn read_bytes(bytes: Vec<u8>) -> Result<ExportedProgram, Error> {
     Pt2::from_bytes(Buffer::from(bytes))?.read()
 }
 
+/// An archive of a program with one weight, which has six floats.
 fn two_by_three(config: &str, program: &str) -> Vec<u8> {
     archive(&[(MODEL, program.as_bytes()), (CONFIG, config.as_bytes()), (WEIGHT, &[0; 24])])
 }
@@ -81,7 +82,7 @@ fn rejects_compressed_entries() {
             bytes[at + 24..at + 28].fill(0xfe);
         }
     }
-    let error = read_bytes(bytes).expect_err("it is a bomb");
+    let error = read_bytes(bytes).expect_err("the entries are compressed");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.message().contains("compressed") && error.hint().is_some(), "{error}");
 }
@@ -92,13 +93,14 @@ fn rejects_entries_beyond_end_of_file() {
     let bytes = two_by_three(&config("weight_0", false, &w), &program(&w, ""));
     // Corrupt each size and offset of the directory in turn.
     for field in [20, 24, 42] {
-        let mut lying = bytes.clone();
-        for at in 0..lying.len() - 46 {
-            if lying[at..].starts_with(b"PK\x01\x02") {
-                lying[at + field..at + field + 4].copy_from_slice(&0xffff_fff0u32.to_le_bytes());
+        let mut corrupted = bytes.clone();
+        for at in 0..corrupted.len() - 46 {
+            if corrupted[at..].starts_with(b"PK\x01\x02") {
+                corrupted[at + field..at + field + 4]
+                    .copy_from_slice(&0xffff_fff0u32.to_le_bytes());
             }
         }
-        let error = read_bytes(lying).expect_err("it lies");
+        let error = read_bytes(corrupted).expect_err("a size or offset exceeds the file");
         assert_eq!(error.kind(), ErrorKind::Malformed, "{field}: {error}");
     }
 }
@@ -118,7 +120,7 @@ fn rejects_tensors_that_exceed_their_storage() {
     ] {
         let claim = meta(&sizes, &strides, offset);
         let error = read_bytes(two_by_three(&config("weight_0", false, &claim), &program))
-            .expect_err("there are not as many elements");
+            .expect_err("the tensor does not fit its storage");
         assert_eq!(error.kind(), ErrorKind::Malformed, "{sizes:?} {strides:?} {offset}: {error}");
         assert_eq!(error.entry(), Some(WEIGHT), "{error}");
     }
@@ -126,9 +128,9 @@ fn rejects_tensors_that_exceed_their_storage() {
     // a limit.
     let repeated = meta(&[1 << 20, 1 << 20], &[0, 0], 0);
     let program = read_bytes(two_by_three(&config("weight_0", false, &repeated), &program));
-    let program = program.expect("one element, repeated");
+    let program = program.expect("one repeated element");
     let StoredValue::Tensor(tensor) = &program.tensors["w"] else { panic!("no tensor") };
-    assert_eq!(tensor.bytes().expect_err("too many").kind(), ErrorKind::Limit);
+    assert_eq!(tensor.bytes().expect_err("too many elements").kind(), ErrorKind::Limit);
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn rejects_deeply_nested_json_and_expressions() {
         )
     };
     let (open, close) =
-        graph("\0").split_once('\0').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("both");
+        graph("\0").split_once('\0').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("two parts");
     let nested = format!("{}{},", open.repeat(depth), close.repeat(depth));
     let unknown = format!(r#"{{"target":{}1{}}},"#, "[".repeat(depth), "]".repeat(depth));
     for nodes in [nested, unknown] {
@@ -170,7 +172,7 @@ fn rejects_deeply_nested_json_and_expressions() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
 }
 
-/// A pickle that would run a command and use its result as a tensor.
+/// An archive in the format of `torch.save` with the pickle `body`.
 fn pickled(body: &[u8]) -> Vec<u8> {
     archive(&[("archive/data.pkl", body), ("archive/byteorder", b"little")])
 }
@@ -195,7 +197,7 @@ fn rejects_pickles_that_call_functions() {
             ("archive/data/sample_inputs/model.pt", &samples),
         ];
         let program = read_bytes(archive(&entries)).expect("the program itself is fine");
-        let error = program.sample_inputs().expect_err("it names a function");
+        let error = program.sample_inputs().expect_err("the pickle calls a function");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
 }
@@ -221,15 +223,16 @@ fn never_constructs_pickled_weight_objects() {
     );
     for body in [
         &b"\x80\x02cposix\nsystem\nX\x04\0\0\0true\x85R."[..],
-        // A wrapper whose state has a function call in place of a part.
+        // A tensor subclass whose state has a function call in place of an inner tensor.
         b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\ncevil\nClass\n)}X\x05\0\0\0qdatacposix\nsystem\nX\x04\0\0\0true\x85RstR.",
     ] {
         let object = pickled(body);
         let config = config("weight_0", true, &w);
         let entries: [(&str, &[u8]); 3] =
             [(MODEL, used.as_bytes()), (CONFIG, config.as_bytes()), (WEIGHT, &object)];
-        let program = read_bytes(archive(&entries)).expect("objects are kept as they are");
-        let error = prepare(program).expect_err("there is no such part");
+        let program = read_bytes(archive(&entries))
+            .expect("pickled weights are not decoded while reading");
+        let error = prepare(program).expect_err("the pickled object has no inner tensor `qdata`");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert_eq!(error.node(), Some("part"), "{error}");
     }
@@ -257,7 +260,7 @@ fn rejects_long_chains_of_mutated_views() {
     let text = program(&w, &nodes)
         .replace(r#""tensor_values":{"#, &format!(r#""tensor_values":{{{metas}"#));
     let program = read_bytes(two_by_three(&config("weight_0", false, &w), &text));
-    let error = prepare(program.expect("a program")).expect_err("it takes too many values");
+    let error = prepare(program.expect("a program")).expect_err("too many values");
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
 }
 
@@ -336,7 +339,7 @@ fn maps_zip64_archives_over_4_gb() {
     let program = read(&path).expect("a large program");
     let StoredValue::Tensor(tensor) = &program.tensors["w"] else { panic!("no tensor") };
     assert_eq!(tensor.sizes, [ROWS, 2]);
-    let bytes = tensor.contiguous().expect("a run of the file");
+    let bytes = tensor.contiguous().expect("contiguous bytes");
     assert_eq!(bytes.len() as u64, ROWS * 8);
     assert_eq!(bytes.as_bytes()[bytes.len() - 1], 0);
 }

@@ -203,23 +203,23 @@ mod tests {
 
     #[test]
     fn byte_rope_reads_parts_as_contiguous_bytes() {
-        let parted = data(&[b"ab", b"", b"cde", b"f"]);
-        assert_eq!((parted.len(), parted.parts().len()), (6, 3));
-        assert_eq!(parted, data(&[b"abcdef"]));
-        assert_ne!(parted, data(&[b"abcdeg"]));
-        assert_ne!(parted, data(&[b"abcde"]));
-        assert_eq!(parted.to_buffer().as_bytes(), b"abcdef");
+        let rope = data(&[b"ab", b"", b"cde", b"f"]);
+        assert_eq!((rope.len(), rope.parts().len()), (6, 3));
+        assert_eq!(rope, data(&[b"abcdef"]));
+        assert_ne!(rope, data(&[b"abcdeg"]));
+        assert_ne!(rope, data(&[b"abcde"]));
+        assert_eq!(rope.to_buffer().as_bytes(), b"abcdef");
         for start in 0..=6 {
             for end in start..=6 {
-                let slice = parted.slice(start..end).expect("within");
+                let slice = rope.slice(start..end).expect("a valid range");
                 assert_eq!(slice.to_buffer().as_bytes(), &b"abcdef"[start..end]);
                 let mut target = vec![0; end - start];
-                parted.read_at(start, &mut target).expect("within");
+                rope.read_at(start, &mut target).expect("a valid range");
                 assert_eq!(target, &b"abcdef"[start..end]);
             }
         }
-        assert_eq!(parted.slice(3..7), None);
-        assert!(parted.read_at(6, &mut [0]).is_err());
-        assert!(parted.read_at(usize::MAX, &mut [0; 2]).is_err());
+        assert_eq!(rope.slice(3..7), None);
+        assert!(rope.read_at(6, &mut [0]).is_err());
+        assert!(rope.read_at(usize::MAX, &mut [0; 2]).is_err());
     }
 }

@@ -36,7 +36,7 @@ fn round_trips_external_data() {
     assert_eq!(data.get("other"), None);
     let ones = [1; 24];
     let found = bytes.as_bytes().windows(24).filter(|window| *window == ones).count();
-    assert_eq!(found, 1, "what is shared lies there once");
+    assert_eq!(found, 1, "shared data is stored once");
 
     let empty = ExternalData::default();
     let bytes = empty.to_data().expect("written").to_buffer();
@@ -53,22 +53,22 @@ fn rejects_truncated_and_invalid_external_data() {
     let bytes = sample().to_data().expect("written").to_buffer().as_bytes().to_vec();
     for length in 0..bytes.len() {
         let error = ExternalData::from_buffer(&Buffer::from(bytes[..length].to_vec()));
-        error.expect_err("it is cut short");
+        error.expect_err("the file is truncated");
     }
-    let mut wrong = sample();
-    wrong.entries[1].key = "weight".to_owned();
-    let error = wrong.to_data().expect_err("two of a name");
+    let mut invalid = sample();
+    invalid.entries[1].key = "weight".to_owned();
+    let error = invalid.to_data().expect_err("duplicate key");
     assert_eq!(error.to_string(), "`weight`: there are two entries of the name");
-    let mut wrong = sample();
-    wrong.entries[1].layout.as_mut().expect("a tensor").sizes[0] = 7;
-    let error = wrong.to_data().expect_err("another size");
+    let mut invalid = sample();
+    invalid.entries[1].layout.as_mut().expect("a tensor").sizes[0] = 7;
+    let error = invalid.to_data().expect_err("the sizes do not match the data");
     assert_eq!(error.kind(), ErrorKind::Unwritable);
     assert_eq!(error.to_string(), "`tied`: the tensor has the sizes [7] and 24 bytes");
-    let mut wrong = sample();
-    wrong.entries[2].alignment = 24;
-    let error = wrong.to_data().expect_err("no alignment");
+    let mut invalid = sample();
+    invalid.entries[2].alignment = 24;
+    let error = invalid.to_data().expect_err("24 is not a power of two");
     assert!(error.to_string().contains("must be a power of two, got 24"), "{error}");
-    let mut wrong = sample();
-    wrong.entries[0].layout.as_mut().expect("a tensor").dim_order = vec![0, 0];
-    assert!(wrong.to_data().is_err());
+    let mut invalid = sample();
+    invalid.entries[0].layout.as_mut().expect("a tensor").dim_order = vec![0, 0];
+    assert!(invalid.to_data().is_err());
 }

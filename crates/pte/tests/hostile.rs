@@ -21,7 +21,7 @@ fn read(bytes: Vec<u8>) -> Result<Program, coremill_pte::Error> {
 fn rejects_truncated_programs() {
     let whole = bytes();
     for length in 0..whole.len() {
-        let error = read(whole[..length].to_vec()).expect_err("it is cut short");
+        let error = read(whole[..length].to_vec()).expect_err("the program is truncated");
         let kind = if length < 8 { ErrorKind::OtherFormat } else { ErrorKind::Malformed };
         assert_eq!(error.kind(), kind, "{length}: {error}");
     }
@@ -42,7 +42,7 @@ fn changed_bytes_do_not_panic() {
             }
         }
     }
-    assert!(refused > whole.len(), "much of what is in the tables matters: {refused}");
+    assert!(refused > whole.len(), "only {refused} changed bytes were rejected");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn large_directories_align_files_to_pages() {
     large.insert("b", b"b".to_vec()).expect("sound");
     let data = large.to_data().expect("written");
     let mut found = [0; 1];
-    data.read_at((1025 << 20) + (16 << 10), &mut found).expect("within");
+    data.read_at((1025 << 20) + (16 << 10), &mut found).expect("in range");
     assert_eq!(&found, b"b");
     let read = Directory::read(&data).expect("read");
     assert_eq!(read.file("a"), large.file("a"));
@@ -83,7 +83,7 @@ fn rejects_hostile_directories() {
     let nodes = |nodes: &[String]| format!(r#"{{"nodes":[{}]}}"#, nodes.join(","));
     let named = |name: &str| nodes(&[file(name, 0, 1), folder("r", &format!(r#""{name}":0"#))]);
     let good = nodes(&[file("a", 0, 10), folder("r", r#""a":0"#)]);
-    Directory::read(&blob(&good)).expect("what all others differ from");
+    Directory::read(&blob(&good)).expect("the unmodified description is valid");
     let deep = (0..20).map(|depth| match depth {
         0 => file("a", 0, 1),
         _ => folder(if depth == 19 { "r" } else { "a" }, &format!(r#""a":{}"#, depth - 1)),
@@ -180,7 +180,7 @@ fn rejects_escaping_and_conflicting_paths() {
     assert!(directory.empty_below("model.mlpackage").is_empty());
 }
 
-fn data_of(payload: ByteRope, named: &[(&str, ByteRope)]) -> (Program, Delegate) {
+fn program_with(payload: ByteRope, named: &[(&str, ByteRope)]) -> (Program, Delegate) {
     let named_data = named.iter().map(|(key, data)| NamedData {
         key: (*key).to_owned(),
         data: data.clone(),
@@ -197,9 +197,9 @@ fn data_of(payload: ByteRope, named: &[(&str, ByteRope)]) -> (Program, Delegate)
 
 #[test]
 fn reads_metadata_and_model_from_payload() {
-    let (program, delegate) = data_of(directory().to_data().expect("written"), &[]);
+    let (program, delegate) = program_with(directory().to_data().expect("written"), &[]);
     let payload = Payload::of(&program, &delegate).expect("a payload");
-    assert_eq!(payload.interface().expect("the only one").inputs, ["x", "é"]);
+    assert_eq!(payload.interface().expect("the only method").inputs, ["x", "é"]);
     assert_eq!(payload.function(), None);
     assert_eq!(payload.metadata.to_bytes(), METADATA.as_bytes());
     let (compiled, files) = payload.model().expect("a model");
@@ -209,9 +209,9 @@ fn reads_metadata_and_model_from_payload() {
     let weights = "Data/com.apple.CoreML/weights/weight.bin";
     assert_eq!(paths, [model, weights, "Data/nothing", "Manifest.json"]);
 
-    let mut without = Directory::new("lowered_module");
-    without.insert("metadata.json", METADATA.as_bytes().to_vec()).expect("sound");
-    let payload = Payload::read(&without.to_data().expect("written")).expect("read");
+    let mut without_model = Directory::new("lowered_module");
+    without_model.insert("metadata.json", METADATA.as_bytes().to_vec()).expect("sound");
+    let payload = Payload::read(&without_model.to_data().expect("written")).expect("read");
     assert!(payload.model().is_err());
 }
 
@@ -246,10 +246,10 @@ fn resolves_payload_references_to_named_data() {
         br#"CMJR{"version": 1, "key": "k", "functionName": "forward"}"#
     );
     let named = [("other", ByteRope::new()), ("k", directory.clone())];
-    let (program, delegate) = data_of(reference("k", "prefill"), &named);
+    let (program, delegate) = program_with(reference("k", "prefill"), &named);
     let payload = Payload::of(&program, &delegate).expect("a payload");
     assert_eq!(payload.function(), Some("prefill"));
-    assert_eq!(payload.interface().expect("it is there").inputs, ["tokens"]);
+    assert_eq!(payload.interface().expect("the method exists").inputs, ["tokens"]);
 
     let cases = [
         (reference("forged", "prefill"), "named data `forged` is referred to, which is not there"),
@@ -265,13 +265,13 @@ fn resolves_payload_references_to_named_data() {
         (directory, "does not name one"),
     ];
     for (data, message) in cases {
-        let (program, delegate) = data_of(data, &named);
+        let (program, delegate) = program_with(data, &named);
         let error =
             Payload::of(&program, &delegate).and_then(|payload| payload.interface().cloned());
         let error = error.expect_err(message);
         assert!(error.to_string().contains(message), "{error}");
     }
-    let (program, _) = data_of(ByteRope::new(), &[]);
+    let (program, _) = program_with(ByteRope::new(), &[]);
     let delegate = Delegate { data: 3, ..Delegate::default() };
     let error = Payload::of(&program, &delegate).expect_err("there is no such data");
     assert_eq!(error.kind(), ErrorKind::Malformed);

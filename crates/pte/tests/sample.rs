@@ -25,7 +25,7 @@ fn durable_write_replaces_file_without_leftovers() {
     write(&path, &program, &WriteOptions { durable: true }).expect("written");
     assert_eq!(read(&path).expect("read"), program);
     let names = std::fs::read_dir(directory.path()).expect("a directory");
-    assert_eq!(names.count(), 1, "nothing else is left");
+    assert_eq!(names.count(), 1, "a temporary file is left");
     let bytes = to_data(&program).expect("bytes").to_buffer();
     assert_eq!(std::fs::read(&path).expect("a file"), bytes.as_bytes());
 }
@@ -40,7 +40,7 @@ fn segments_and_constants_are_aligned() {
     assert_eq!((word(24) % 128, word(24) - word(16) < 128), (0, true));
     assert_eq!(word(24) + word(32), bytes.len() as u64);
     let at = |needle: &[u8]| {
-        bytes.windows(needle.len()).position(|window| window == needle).expect("it is there")
+        bytes.windows(needle.len()).position(|window| window == needle).expect("found")
     };
     assert_eq!(at(b"second constant!") % 16, 0);
     assert_eq!(at(b"what the delegate is given") % 128, 0);

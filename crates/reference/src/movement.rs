@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn write_inverts_read() {
-        let seen = StridedView { start: 11, shape: vec![3, 2], strides: vec![-4, -2] };
+        let view = StridedView { start: 11, shape: vec![3, 2], strides: vec![-4, -2] };
         let source: Vec<i32> = (0..12).collect();
         let mut target = vec![-1; 12];
-        seen.write(&seen.read(&source), &mut target);
+        view.write(&view.read(&source), &mut target);
         assert_eq!(target, [-1, 1, -1, 3, -1, 5, -1, 7, -1, 9, -1, 11]);
     }
 

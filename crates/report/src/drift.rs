@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn describes_error_relative_to_largest_element() {
-        for (relative, told) in [
+        for (relative, text) in [
             (f64::INFINITY, "infinitely larger than the largest element"),
             (12.4, "12 times the largest element"),
             (1.0, "as large as the largest element"),
@@ -253,7 +253,7 @@ mod tests {
             (0.0123, "1.2 % of the largest element"),
             (0.00002, "2.0e-3 % of the largest element"),
         ] {
-            assert_eq!(share(relative), told);
+            assert_eq!(share(relative), text);
         }
     }
 }

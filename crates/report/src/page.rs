@@ -61,7 +61,11 @@ mod tests {
         let title = "</script><script>alert(1)</script>".to_owned();
         let report = Report { title, ..Report::default() };
         let page = render(&report);
-        assert_eq!(page.matches("alert(1)").count(), 2, "once in the title, once in the data");
+        assert_eq!(
+            page.matches("alert(1)").count(),
+            2,
+            "expected once in the title and once in the data"
+        );
         assert!(!page.contains("<script>alert"));
         assert!(page.contains("\\u003c/script>\\u003cscript>alert(1)"));
     }

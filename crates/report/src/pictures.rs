@@ -111,14 +111,14 @@ mod tests {
         let array = |shape: &[usize], elements: &[f32]| {
             let bytes: Vec<u8> =
                 elements.iter().flat_map(|element| element.to_le_bytes()).collect();
-            Array::from_bytes(DType::Fp32, shape, &bytes).expect("it fits")
+            Array::from_bytes(DType::Fp32, shape, &bytes).expect("an array")
         };
         let one = picture("one", &array(&[1, 3, rows, columns], &planes)).expect("a picture");
         let two = picture("two", &array(&[rows, columns, 3], &pixels)).expect("a picture");
         assert_eq!((one.width, one.height, &one.rgb), (columns, rows, &two.rgb));
-        let first: [&str; 3] = [&one.rgb[..4], &one.rgb[64..68], &one.rgb[1292..1296]];
         // The first pixel, the last pixel of the first row, and the first pixel of the last row.
-        assert_eq!(first, ["AAAA", "AP8A", "/wAA"]);
+        let corners: [&str; 3] = [&one.rgb[..4], &one.rgb[64..68], &one.rgb[1292..1296]];
+        assert_eq!(corners, ["AAAA", "AP8A", "/wAA"]);
         assert!(picture("rows of features", &array(&[60, 17], &planes)).is_none());
     }
 }

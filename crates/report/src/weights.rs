@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn histogram_counts_every_element_once() {
         let numbers: Vec<f32> = (0..1000).map(|number| number as f32 / 10.0).collect();
-        let found = histogram(&numbers).expect("there are numbers");
+        let found = histogram(&numbers).expect("a histogram");
         assert_eq!(found.counts.iter().sum::<u32>(), 1000);
         assert_eq!((found.min, found.max, found.non_finite), (0.0, 99.9, 0));
         assert!((found.mean - 49.95).abs() < 1e-3);
-        let odd = histogram(&[f32::NAN, 1.0, f32::INFINITY, 0.0]).expect("there are numbers");
+        let odd = histogram(&[f32::NAN, 1.0, f32::INFINITY, 0.0]).expect("a histogram");
         assert_eq!((odd.non_finite, odd.zeros), (2, 0.25));
         assert_eq!(histogram(&[]), None);
     }
@@ -199,7 +199,7 @@ mod tests {
         // 4-bit elements 0, 1, 2, … repeated.
         let bytes: Vec<u8> =
             (0..200_000u32).map(|at| ((2 * at % 16) | ((2 * at + 1) % 16) << 4) as u8).collect();
-        let sampled = sample(&Buffer::from(bytes), DType::UInt4, 400_000).expect("they fit");
+        let sampled = sample(&Buffer::from(bytes), DType::UInt4, 400_000).expect("a sample");
         assert_eq!(sampled.len(), MAX_SAMPLED);
         assert!(sampled.chunks(RUN).all(|run| run.windows(2).all(|w| w[1] == (w[0] + 1.0) % 16.0)));
     }

@@ -461,7 +461,6 @@ mod tests {
         OutTensor::new(dtype, sizes.to_vec(), order, bytes, true, None).expect("an output")
     }
 
-    /// Inputs and outputs are used in the caller's memory.
     #[test]
     fn uses_caller_memory_for_inputs_and_float_outputs() {
         let program = "program(1.3) {
@@ -493,14 +492,14 @@ mod tests {
             };
             assert_eq!(at, bytes.as_ptr().addr());
         }
-        let place = y.as_ptr().addr();
+        let address = y.as_ptr().addr();
         let (floats, ints) = (bytemuck::bytes_of_mut(&mut y), bytemuck::bytes_of_mut(&mut j));
         let mut outs = [
             out(ScalarType::Float, &[2, 3], &[0, 1], floats),
             out(ScalarType::Int, &[2], &[0], ints),
         ];
         let targets = delegate.targets(&inputs, &mut outs, false).expect("it fits");
-        assert_eq!(targets[0].as_ref().map(|floats| floats.as_ptr().addr()), Some(place));
-        assert!(targets[1].is_none(), "integers are computed apart");
+        assert_eq!(targets[0].as_ref().map(|floats| floats.as_ptr().addr()), Some(address));
+        assert!(targets[1].is_none(), "integer outputs are computed in a separate buffer");
     }
 }

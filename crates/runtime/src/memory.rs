@@ -127,29 +127,26 @@ mod tests {
 
     #[test]
     fn splits_arena_into_writable_and_readable_regions() {
-        let mut spaces = [32, 8].map(|length| AlignedBuffer::new(length).expect("there is memory"));
+        let mut spaces = [32, 8].map(|length| AlignedBuffer::new(length).expect("allocated"));
         spaces[0].bytes_mut()[4..8].fill(7);
-        let mut divided = SplitArena::new(
+        let mut arena = SplitArena::new(
             &mut spaces,
             &[part(0, 16..24), part(1, 0..8), part(0, 8..16), part(0, 3..3)],
         )
         .expect("they do not overlap");
-        assert_eq!(
-            divided.written.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(),
-            [8, 8, 8, 0]
-        );
-        let read = divided.read(&part(0, 4..8)).expect("nothing writes there");
-        divided.written[0][..4].copy_from_slice(read);
-        assert_eq!(divided.read(&part(0, 24..32)).expect("nothing writes there").len(), 8);
-        assert!(divided.read(&part(0, 6..10)).is_err());
-        assert!(divided.read(&part(1, 0..1)).is_err());
-        assert!(divided.read(&part(0, 30..40)).is_err());
+        assert_eq!(arena.written.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(), [8, 8, 8, 0]);
+        let read = arena.read(&part(0, 4..8)).expect("a readable region");
+        arena.written[0][..4].copy_from_slice(read);
+        assert_eq!(arena.read(&part(0, 24..32)).expect("a readable region").len(), 8);
+        assert!(arena.read(&part(0, 6..10)).is_err());
+        assert!(arena.read(&part(1, 0..1)).is_err());
+        assert!(arena.read(&part(0, 30..40)).is_err());
         assert_eq!(spaces[0].bytes()[16..20], [7; 4]);
     }
 
     #[test]
     fn rejects_overlapping_and_out_of_bounds_regions() {
-        let mut spaces = [AlignedBuffer::new(32).expect("there is memory")];
+        let mut spaces = [AlignedBuffer::new(32).expect("allocated")];
         assert!(SplitArena::new(&mut spaces, &[part(0, 0..8), part(0, 4..12)]).is_err());
         assert!(SplitArena::new(&mut spaces, &[part(0, 0..33)]).is_err());
     }

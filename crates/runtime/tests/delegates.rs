@@ -39,7 +39,7 @@ impl Delegate for Scale {
 
     fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<(), Error> {
         let ([input], [output]) = (inputs, outputs) else {
-            return Err(Error::new("one tensor becomes one"));
+            return Err(Error::new("expected one input and one output"));
         };
         if input.sizes().first() == Some(&7) {
             return Err(Error::new("seven is too much"));
@@ -140,7 +140,7 @@ fn third_party_backend_executes_its_delegate() {
         let third = method.execute(&[input(3)]).expect("it runs");
         let third = third[0].as_tensor().expect("a tensor");
         assert_eq!(third.to_floats().expect("floats"), [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
-        let error = third.to_integers().expect_err("no integers");
+        let error = third.to_integers().expect_err("the elements are floats");
         assert_eq!(error.message(), "the elements are of type `Float`, not `Long`");
     }
 }
@@ -149,18 +149,18 @@ fn third_party_backend_executes_its_delegate() {
 fn delegate_errors_name_method_and_backend() {
     let program = loaded(program("ScalingBackend", Placement::GivenAtRunTime));
     let mut method = program.method("forward").expect("it has the method");
-    let error = method.execute(&[input(7)]).expect_err("the delegate refuses");
+    let error = method.execute(&[input(7)]).expect_err("the delegate rejects seven rows");
     assert_eq!(error.message(), "seven is too much");
     assert_eq!(error.method(), Some("forward"));
     assert_eq!(error.instruction(), Some((0, "ScalingBackend")));
-    let error = method.execute(&[input(9)]).expect_err("there is no memory for so many");
+    let error = method.execute(&[input(9)]).expect_err("the bound is eight rows");
     assert!(error.message().contains("must have sizes [8, 2]"), "{error}");
 }
 
 #[test]
 fn unknown_backend_error_names_available_backends() {
     let program = loaded(program("OtherBackend", Placement::GivenAtRunTime));
-    let error = program.method("forward").map(drop).expect_err("nobody runs it");
+    let error = program.method("forward").map(drop).expect_err("no backend is registered for it");
     assert!(error.message().contains("unknown backend `OtherBackend`"), "{error}");
     assert!(error.message().contains("`ScalingBackend`"), "{error}");
 }

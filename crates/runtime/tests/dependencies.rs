@@ -19,7 +19,7 @@ fn crates(package: &str, target: &str, features: &str) -> Vec<String> {
 
 #[test]
 fn coreml_only_builds_exclude_compiler_and_engine() {
-    const LEFT_OUT: [&str; 4] =
+    const EXCLUDED: [&str; 4] =
         ["coremill-mil", "coremill-engine", "coremill-compiler", "coremill-pt2"];
     let targets = ["aarch64-apple-ios", "aarch64-apple-darwin"];
     let builds =
@@ -28,13 +28,13 @@ fn coreml_only_builds_exclude_compiler_and_engine() {
         let crates = crates(package, target, "coreml");
         let has = |name: &str| crates.iter().any(|found| found == name);
         assert!(has("coremill-coreml") && has("objc2-core-ml"), "{crates:?}");
-        for name in LEFT_OUT {
+        for name in EXCLUDED {
             assert!(!has(name), "`{name}` would ship with `{package}` for {target}");
         }
     }
-    // A build with these crates, to test the search itself.
+    // This build includes two of these crates, which tests the search itself.
     let crates = crates("coremill-runtime", "aarch64-apple-ios", "coreml,host");
-    for name in &LEFT_OUT[..2] {
+    for name in &EXCLUDED[..2] {
         assert!(crates.iter().any(|found| found == name), "{crates:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as programs are refused or run without panics.
+//! Programs of arbitrary bytes are rejected or run without panics.
 
 #[path = "../../../fuzz/src/methods.rs"]
 mod methods;
@@ -33,7 +33,7 @@ fn random_kernel_calls_do_not_panic() {
         let data: Vec<u8> = (0..40).flat_map(|_| next(&mut state).to_le_bytes()).collect();
         runs += usize::from(methods::methods(&data));
     }
-    // Most are refused; the others show that the test reaches kernels.
+    // Most programs are rejected; the others show that the test reaches kernels.
     assert!(runs > count / 50, "only {runs} of {count} programs run");
 }
 

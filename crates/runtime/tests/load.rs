@@ -50,7 +50,7 @@ fn loads_100_mb_program_within_5_ms() {
         let method = program.method("forward").expect("it has the method");
         (start.elapsed(), method)
     };
-    // The minimum, as other processes only make it slower.
+    // The minimum, because other processes can only slow down loading.
     let fastest = (0..20).map(|_| load().0).min().expect("20 times");
     assert!(fastest < Duration::from_millis(5), "loading takes {fastest:?}");
 

@@ -49,7 +49,9 @@ fn floats(count: usize, seed: usize) -> Vec<f32> {
 }
 
 fn tensor(sizes: &[usize], elements: &[f32]) -> Value {
-    Value::Tensor(Tensor::floats(sizes.to_vec(), elements).expect("as many as the sizes say"))
+    Value::Tensor(
+        Tensor::floats(sizes.to_vec(), elements).expect("the element count matches the sizes"),
+    )
 }
 
 /// Reference implementation.
@@ -77,7 +79,7 @@ fn weight_cache_never_mixes_up_convolution_weights() {
     let constant = floats(64, 1);
     let mut data = ByteRope::new();
     data.push(constant.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<u8>>());
-    // They share the constant; the second method uses a part of it as another convolution's weight.
+    // The methods share the constant; `depthwise` uses a part of it as the weight of a different convolution.
     let plans =
         vec![method("dense", 1, false), method("depthwise", 4, false), method("given", 1, true)];
     let source = Source { plans, constants: vec![data], ..Source::default() };

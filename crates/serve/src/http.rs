@@ -437,6 +437,7 @@ mod tests {
         RequestReader::new(text.as_bytes(), Limits::default())
     }
 
+    /// The status of the error that a request causes; 0 if the connection is closed before the request is complete.
     fn status(text: &str) -> u16 {
         let mut reader = reader(text);
         let error = match reader.head() {
@@ -473,7 +474,7 @@ mod tests {
         let head = reader.head().expect("a head");
         assert_eq!((head.path.as_str(), head.keep_alive), ("/health", false));
         assert_eq!(head.host.as_deref(), Some("[::1]"));
-        assert!(!reader.wait().expect("an end"));
+        assert!(!reader.wait().expect("the end of the stream"));
     }
 
     #[test]

@@ -250,11 +250,11 @@ mod tests {
     #[test]
     fn cancelled_jobs_free_their_queue_slot() {
         let queue = Queue::new(2);
-        let [(first, gone), (second, _), (third, _), (fourth, _)] = [(); 4].map(|()| job());
+        let [(first, cancel), (second, _), (third, _), (fourth, _)] = [(); 4].map(|()| job());
         assert_eq!(queue.push(first), Ok(()));
         assert_eq!(queue.push(second), Ok(()));
         assert_eq!(queue.push(third), Err(1));
-        gone.store(true, Ordering::Relaxed);
+        cancel.store(true, Ordering::Relaxed);
         assert_eq!(queue.push(fourth), Ok(()));
         assert!(queue.pop().is_some_and(|job| !job.is_cancelled()));
     }

@@ -8,7 +8,7 @@ use coremill_llm::{Embedder, EmbeddingOptions};
 use coremill_serve::Model;
 use serde_json::{Value, json};
 
-#[expect(dead_code, reason = "embeddings have no streams")]
+#[expect(dead_code, reason = "embeddings are not streamed, so `Reply::events` is unused")]
 mod support;
 
 use support::{Running, post};
@@ -29,8 +29,8 @@ fn numbers(value: &Value) -> Vec<f32> {
     numbers.map(|number| number.as_f64().expect("a number") as f32).collect()
 }
 
-/// Bytes of base64, by a search for each character.
-fn bytes(text: &str) -> Vec<u8> {
+/// Decodes base64.
+fn decode_base64(text: &str) -> Vec<u8> {
     let digits = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']);
     let digits: Vec<char> = digits.collect();
     let index = |digit: char| digits.iter().position(|known| *known == digit);
@@ -63,7 +63,7 @@ fn served_embeddings_match_embedder() {
     let rows = reply["data"].as_array().expect("rows");
     for (index, (row, expected)) in rows.iter().zip(&expected).enumerate() {
         assert_eq!((&row["object"], &row["index"]), (&json!("embedding"), &json!(index)));
-        // The decimal form is exact.
+        // The decimal numbers are exact.
         assert_eq!(numbers(&row["embedding"]), *expected);
     }
     assert_eq!(rows.len(), texts.len());
@@ -71,7 +71,7 @@ fn served_embeddings_match_embedder() {
     let body =
         json!({ "input": texts[0], "encoding_format": "base64", "dimensions": expected[0].len() });
     let reply = server.post(EMBEDDINGS, &body.to_string()).json();
-    let found = bytes(reply["data"][0]["embedding"].as_str().expect("text"));
+    let found = decode_base64(reply["data"][0]["embedding"].as_str().expect("text"));
     let wanted: Vec<u8> = expected[0].iter().flat_map(|number| number.to_le_bytes()).collect();
     assert_eq!(found, wanted);
 
@@ -153,7 +153,7 @@ fn full_queue_returns_429_and_many_clients_are_served() {
             let (server, expected) = (&server, &expected);
             scope.spawn(move || {
                 if client % 4 == 0 {
-                    // A client that leaves before its answer.
+                    // This client disconnects before the response.
                     use std::io::Write;
                     let body = json!({ "input": vec!["a cat sat"; 500] }).to_string();
                     let request = post(EMBEDDINGS, &body);

@@ -1,4 +1,4 @@
-//! A server of a small model: texts, errors, and clients that misbehave.
+//! A server of a small model: generated texts, errors, and clients that misbehave.
 
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
 /// The text that the model generates without a server.
-fn expected(prompt: &str, is_chat: bool, most: usize) -> String {
+fn expected(prompt: &str, is_chat: bool, max_tokens: usize) -> String {
     let bundle = Bundle::open(tiny()).expect("opens");
     let tokenizer = bundle.tokenizer().expect("a tokenizer");
     let ids = if is_chat {
@@ -27,7 +27,7 @@ fn expected(prompt: &str, is_chat: bool, most: usize) -> String {
         tokenizer.encode(prompt, true)
     };
     let mut options = GenerateOptions::default();
-    options.max_tokens = most;
+    options.max_tokens = max_tokens;
     options.end_tokens = bundle.generation_settings().expect("sound").eos;
     let ids = ids.expect("short");
     let generated = generator(&bundle).generate(&tokenizer, &ids, &options, &mut |_| true);
@@ -156,9 +156,9 @@ fn keep_alive_serves_pipelined_requests() {
     assert_eq!(read(&mut stream).events()[0]["choices"], first.events()[0]["choices"]);
     let last = read(&mut stream);
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
-    assert_eq!(stream.read(&mut [0; 8]).expect("an end"), 0);
+    assert_eq!(stream.read(&mut [0; 8]).expect("the end of the stream"), 0);
 
-    // Version 1.0 has no chunks; the end of the connection ends the body.
+    // HTTP/1.0 has no chunked encoding, so the end of the connection ends the body.
     let old = post(COMPLETIONS, &body).replace("HTTP/1.1", "HTTP/1.0");
     let reply = server.send(&old);
     assert_eq!(reply.header("transfer-encoding"), None);
@@ -174,7 +174,6 @@ fn overload_returns_429_or_503_with_retry_after() {
     let server = Running::start(|options| options.connections = 1);
     // Connections are accepted in the order in which they are made.
     let first = server.connect();
-    std::thread::sleep(Duration::from_millis(50));
     let second = server.connect();
     let reply = read(&mut BufReader::new(second));
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
@@ -196,26 +195,26 @@ fn slow_clients_do_not_delay_others() {
     half_head.write_all(b"GET /health HT").expect("sent");
     let mut half_body = server.connect();
     half_body.write_all(post(COMPLETIONS, "{}").trim_end_matches('}').as_bytes()).expect("sent");
-    let mut deaf = server.connect();
+    let mut non_reading = server.connect();
     let writer = std::thread::spawn(move || {
-        // The responses repeat the path, and fill the buffers of the system.
+        // The responses repeat the long path, so they soon fill the socket buffers.
         let request =
             format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(15_000)).repeat(20);
-        deaf.set_write_timeout(Some(Duration::from_secs(20))).expect("set");
+        non_reading.set_write_timeout(Some(Duration::from_secs(20))).expect("set");
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(20) {
-            if deaf.write_all(request.as_bytes()).is_err() {
+            if non_reading.write_all(request.as_bytes()).is_err() {
                 return;
             }
         }
-        panic!("the server kept reading");
+        panic!("the server still reads requests of a client that reads no responses");
     });
     let start = Instant::now();
     let reply = server.post(COMPLETIONS, r#"{"prompt": "ab", "max_tokens": 2}"#);
     assert_eq!(reply.status, 200);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let mut bytes = Vec::new();
-    assert_eq!(silent.read_to_end(&mut bytes).expect("an end"), 0);
+    assert_eq!(silent.read_to_end(&mut bytes).expect("the end of the stream"), 0);
     for slow in [&mut half_head, &mut half_body] {
         assert_eq!(read(&mut BufReader::new(slow)).status, 408);
     }
@@ -236,6 +235,7 @@ fn servers_stop_while_clients_wait() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     for stream in idle {
         assert!(read_until_closed(stream).is_empty());
+    }
     for stream in busy {
         let reply = read_until_closed(stream);
         assert!(reply.is_empty() || reply.starts_with(b"HTTP/1.1 "), "{}", reply.escape_ascii());
@@ -251,7 +251,6 @@ fn read_until_closed(mut stream: TcpStream) -> Vec<u8> {
         Err(error) => panic!("the connection stays open: {error}"),
     }
     bytes
-    }
 }
 
 #[test]

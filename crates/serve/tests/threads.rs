@@ -1,5 +1,5 @@
-//! Many clients at a time, some of which leave early: all others are answered, and no thread stays. The test has a process of its
-//! own, because it counts threads.
+//! Many concurrent clients, some of which disconnect early: all others are answered, and no connection thread is left over. The
+//! test is alone in this file because it counts the threads of its process.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use support::{Running, post};
 
 const PATH: &str = "/v1/completions";
 
-/// Number of threads of connections; `None` on systems that do not list threads.
+/// Number of connection threads; `None` on systems that do not list threads.
 fn connection_threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     let names =
@@ -40,7 +40,7 @@ fn many_clients_are_answered_and_leave_no_threads() {
     let expected = server.post(PATH, &body(false)).json()["choices"][0]["text"].clone();
     assert!(expected.as_str().is_some_and(|text| !text.is_empty()));
     for round in 0..3 {
-        // Clients that leave after their request, or in the middle of it.
+        // Clients that disconnect after their request, or in the middle of it.
         for index in 0..40 {
             let request = post(PATH, &body(index % 2 == 0));
             let length = if index % 3 == 0 { request.len() / 2 } else { request.len() };
@@ -52,7 +52,7 @@ fn many_clients_are_answered_and_leave_no_threads() {
                 let (server, expected, body) = (&server, &expected, &body);
                 scope.spawn(move || {
                     let streams = client % 2 == 0;
-                    // Clients that left may hold connections until the server notices.
+                    // Disconnected clients may occupy connections until the server notices.
                     let reply = loop {
                         let reply = server.post(PATH, &body(streams));
                         if !matches!(reply.status, 429 | 503) {

@@ -344,16 +344,17 @@ mod tests {
             (b"  {\"a\": 1}", "JSON"),
             ("hello w\u{f6}rld\n".as_bytes(), "a text file"),
         ];
-        for (start, what) in cases {
+        for (start, expected) in cases {
             let FileKind::Other(found) = identify(Path::new("no such file"), start) else {
-                panic!("{what} is taken for a format that is read")
+                panic!("identified as a supported format instead of: {expected}")
             };
-            assert_eq!(found.description, what);
+            assert_eq!(found.description, expected);
         }
         let program = [&28u32.to_le_bytes()[..], b"ET12\0\0\0\0"].concat();
-        let is = |start: &[u8], kind| assert_eq!(identify(Path::new("no such file"), start), kind);
-        is(&program, FileKind::ExecuTorchProgram);
-        is(b"program(1.3)\n{", FileKind::MilText);
+        let assert_kind =
+            |start: &[u8], kind| assert_eq!(identify(Path::new("no such file"), start), kind);
+        assert_kind(&program, FileKind::ExecuTorchProgram);
+        assert_kind(b"program(1.3)\n{", FileKind::MilText);
     }
 
     #[test]
@@ -372,7 +373,7 @@ mod tests {
 
     #[test]
     fn recognizes_core_ml_protobuf_prefixes() {
-        // The version, and a description with an input: `\x12`, its length, `\x0a`.
+        // An optional version (`\x08`), then a description (`\x12` and its length) that starts with an input (`\x0a`).
         let starts: [&[u8]; 3] =
             [b"\x08\x09\x12\x20\x0a\x1e\x0a\x01x", b"\x08\x06\x12\x85\x01\x0a", b"\x12\x04\x0a"];
         for start in starts {

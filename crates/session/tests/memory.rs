@@ -10,13 +10,14 @@ use coremill_session::FeatureSpec;
 use coremill_session::arrays::{from_npz, from_npz_for};
 use coremill_tensor::{Buffer, DType};
 
-/// Maximum memory of a process that refuses a file.
+/// Maximum peak memory of a child process, which refuses a file.
 const MAX_KILOBYTES: u64 = 64 << 10;
 
 /// Environment variable with the path of the file that a child process reads.
 const FILE: &str = "COREMILL_FORGED_FILE";
 
-/// The error of reading a file, from a process within the memory limit. `test` is the caller's name.
+/// Runs the calling test, whose name is `test`, in a child process that reads the written file. Asserts that the peak memory of
+/// that process is below the limit, and returns the error of `read`.
 fn refusal(test: &str, write: impl FnOnce() -> Vec<u8>, read: impl Fn(&Path) -> String) -> String {
     if let Some(path) = std::env::var_os(FILE) {
         println!("refused: {}", read(Path::new(&path)));
@@ -37,7 +38,7 @@ fn refusal(test: &str, write: impl FnOnce() -> Vec<u8>, read: impl Fn(&Path) -> 
     if cfg!(target_os = "linux") {
         let (_, peak) = line("VmHWM:").expect("Linux reports the peak");
         let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("kilobytes");
-        assert!(peak < MAX_KILOBYTES, "{peak} kB");
+        assert!(peak < MAX_KILOBYTES, "peak memory of {peak} kB");
     }
     line("refused: ").unwrap_or_else(|| panic!("{printed}")).1.to_owned()
 }

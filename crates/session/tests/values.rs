@@ -34,7 +34,7 @@ const CHAIN: &str = "
 
 #[test]
 fn finds_inputs_constants_and_intermediate_values() {
-    // The plan of a usual run fuses the chain.
+    // A normal run fuses these operations. Intermediate values must be available nevertheless.
     let names = ["shifted", "y", "x", "two", "four", "scaled", "scaled"];
     let (outputs, values) = values(CHAIN, &[1.0, -10.0], &names).expect("it runs");
     assert_eq!(outputs.floats("y"), Some(&[6.0, 0.0][..]));

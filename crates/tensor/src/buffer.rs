@@ -546,8 +546,9 @@ mod tests {
         assert!(files.check().is_ok() && whole.as_bytes()[..4096].iter().all(|&byte| byte == 7));
         assert_eq!(behind.as_bytes()[5], 0);
         let name = file.path().display().to_string();
-        let names =
-            |told: io::Result<()>| told.expect_err("it is short").to_string().contains(&name);
+        let names = |result: io::Result<()>| {
+            result.expect_err("a truncated file").to_string().contains(&name)
+        };
         assert!(names(whole.check()) && names(files.check()));
         assert!(names(whole.for_each_window(0..1 << 20, 1 << 18, &mut |_| Ok(()))));
     }

@@ -415,7 +415,12 @@ mod tests {
     fn code_rows_are_in_order_with_unique_kebab_case_names() {
         for (index, row) in CODES.iter().enumerate() {
             assert_eq!(row.code as usize, index);
-            assert_eq!(Code::from_name(row.name), Some(row.code), "`{}` stands twice", row.name);
+            assert_eq!(
+                Code::from_name(row.name),
+                Some(row.code),
+                "`{}` does not lead to its row",
+                row.name
+            );
             let kebab = |c: char| c.is_ascii_lowercase() || c == '-';
             assert!(row.name.chars().all(kebab), "`{}`", row.name);
         }

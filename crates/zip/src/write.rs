@@ -153,7 +153,7 @@ mod tests {
     fn entries(archive: &Archive) -> Vec<(String, Vec<u8>)> {
         let names: Vec<_> = archive.names().map(str::to_owned).collect();
         let read = |name: String| {
-            let bytes = archive.read(&name, 1 << 20).expect("whole").as_bytes().to_vec();
+            let bytes = archive.read(&name, 1 << 20).expect("intact").as_bytes().to_vec();
             (name, bytes)
         };
         names.into_iter().map(read).collect()
@@ -171,7 +171,7 @@ mod tests {
             let archive = Archive::open(Buffer::from(writer.finish().expect("memory")));
             let expected =
                 [("one", b"first part".to_vec()), ("größe", vec![7; 1000]), ("none", vec![])];
-            let found = entries(&archive.expect("whole"));
+            let found = entries(&archive.expect("intact"));
             assert_eq!(found, expected.map(|(name, bytes)| (name.to_owned(), bytes)), "{wide}");
         }
     }
@@ -182,16 +182,16 @@ mod tests {
         writer.add("one", &[b"first part"]).expect("memory");
         let bytes = writer.finish().expect("memory");
         let open = |bytes: Vec<u8>| Archive::open(Buffer::from(bytes)).expect("a directory");
-        let mut wrong = bytes.clone();
-        wrong[LOCAL_BYTES + 3] ^= 1;
-        let error = open(wrong).read("one", 100).expect_err("another first byte");
+        let mut damaged = bytes.clone();
+        damaged[LOCAL_BYTES + 3] ^= 1;
+        let error = open(damaged).read("one", 100).expect_err("a changed first byte");
         assert!(error.to_string().starts_with("`one`: the checksum of the bytes is "), "{error}");
         let mut large = Writer::new(Vec::new());
         large.add("weights", &[&[3; 9 << 20]]).expect("memory");
         let mut large = large.finish().expect("memory");
-        assert_eq!(open(large.clone()).stored("weights").expect("whole").len(), 9 << 20);
+        assert_eq!(open(large.clone()).stored("weights").expect("intact").len(), 9 << 20);
         large[5 << 20] ^= 1;
-        let error = open(large).stored("weights").expect_err("another byte");
+        let error = open(large).stored("weights").expect_err("a changed byte");
         assert!(error.to_string().starts_with("`weights`: the checksum of"), "{error}");
         let error = open(bytes.clone()).read("one", 9).expect_err("ten bytes");
         assert_eq!(error.to_string(), "`one`: the entry must have at most 9 bytes, got 10");

@@ -6,6 +6,7 @@ use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::shape::Dim;
 use rlx_ir::{DType, Graph, NodeId, Op, Shape};
 
+/// A shape whose first dimension is dynamic.
 fn open(last: usize) -> Shape {
     Shape::from_dims(&[Dim::Dynamic(0), Dim::Static(last)], DType::F32)
 }
@@ -42,17 +43,17 @@ fn network() -> Graph {
     let (w, b) = (param(&mut graph, "w", &[8, 8]), param(&mut graph, "b", &[8]));
     let (gamma, beta) = (param(&mut graph, "gamma", &[8]), param(&mut graph, "beta", &[8]));
     let product = graph.add_node(Op::MatMul, vec![x, w], open(8));
-    let moved = graph.add_node(Op::Binary(BinaryOp::Add), vec![product, b], open(8));
-    let active = graph.add_node(Op::Activation(Activation::Gelu), vec![moved], open(8));
-    let both = graph.add_node(Op::Binary(BinaryOp::Add), vec![active, x], open(8));
+    let biased = graph.add_node(Op::Binary(BinaryOp::Add), vec![product, b], open(8));
+    let active = graph.add_node(Op::Activation(Activation::Gelu), vec![biased], open(8));
+    let residual = graph.add_node(Op::Binary(BinaryOp::Add), vec![active, x], open(8));
     let norm = Op::LayerNorm { axis: -1, eps: 1e-5 };
-    let normal = graph.add_node(norm, vec![both, gamma, beta], open(8));
+    let normal = graph.add_node(norm, vec![residual, gamma, beta], open(8));
     let heads = [Dim::Dynamic(0), Dim::Static(2), Dim::Static(4)];
     let heads = Shape::from_dims(&heads, DType::F32);
-    let apart =
+    let split =
         graph.add_node(Op::Reshape { new_shape: vec![-1, 2, 4] }, vec![normal], heads.clone());
-    let likely = graph.add_node(Op::Softmax { axis: -1 }, vec![apart], heads);
-    let flat = graph.add_node(Op::Reshape { new_shape: vec![-1, 8] }, vec![likely], open(8));
+    let weights = graph.add_node(Op::Softmax { axis: -1 }, vec![split], heads);
+    let flat = graph.add_node(Op::Reshape { new_shape: vec![-1, 8] }, vec![weights], open(8));
     let sum = Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep_dim: false };
     let sum = graph.add_node(sum, vec![flat], fixed(&[8]));
     graph.set_outputs(vec![flat, sum]);
@@ -111,7 +112,8 @@ fn save_flexible_errors_name_operation_and_fix() {
             ["`Input`", "sizes 4..=1;", "the smaller first"],
         ),
     ] {
-        let refused = model.save_flexible(&path, sizes).expect_err("it needs a size").to_string();
+        let refused =
+            model.save_flexible(&path, sizes).expect_err("the sizes are not supported").to_string();
         for word in words {
             assert!(refused.contains(word), "{word}: {refused}");
         }
@@ -122,7 +124,7 @@ fn save_flexible_errors_name_operation_and_fix() {
     let y = fixed.add_node(Op::Activation(Activation::Relu), vec![x], Shape::new(&[2], DType::F32));
     fixed.set_outputs(vec![y]);
     let fixed = CoremlExecutable::compile(fixed).expect("it compiles");
-    let refused = fixed.save_flexible(&path, &[]).expect_err("nothing is open").to_string();
+    let refused = fixed.save_flexible(&path, &[]).expect_err("no dimension is open").to_string();
     assert!(refused.contains("no open dimensions"), "{refused}");
 }
 
@@ -131,8 +133,8 @@ fn inputs_may_share_dynamic_dimension() {
     let mut graph = Graph::new("shared");
     let (x, y) = (input(&mut graph, "x", open(3)), input(&mut graph, "y", open(3)));
     let sum = graph.add_node(Op::Binary(BinaryOp::Add), vec![x, y], open(3));
-    let places = Op::Concat { axis: 1 };
-    let both = graph.add_node(places, vec![sum, x], open(6));
+    let concat = Op::Concat { axis: 1 };
+    let both = graph.add_node(concat, vec![sum, x], open(6));
     graph.set_outputs(vec![both]);
     let mut model = CoremlExecutable::compile(graph).expect("open dimensions are accepted");
     let directory = tempfile::tempdir().expect("a directory");

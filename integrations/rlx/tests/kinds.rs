@@ -1,6 +1,6 @@
 //! Tests of the operation kinds against formulas and against `rlx-cpu`, and the table of the kinds that are
 //! lowered.
-#![expect(clippy::print_stdout, reason = "the table is for people")]
+#![expect(clippy::print_stdout, reason = "the test prints a table")]
 
 mod cases;
 
@@ -15,6 +15,7 @@ use rlx_ir::{DType, Graph, Op, OpKind, Shape};
 
 type OperandCase<'a> = (&'a [usize], Vec<f32>);
 
+/// Deterministic numbers from -1 to 1; `salt` selects where the sequence starts.
 fn ramp(count: usize, salt: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37 + salt * 17 + 5) % 83) as f32 / 41.0 - 1.0).collect()
 }
@@ -113,18 +114,17 @@ fn drift(case: cases::Case, expected: &[f32]) -> Result<f32, String> {
     }
     let of = |x: f32| if case.magnitudes { x.abs() } else { x };
     let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs())).max(1e-6);
-    let apart = found.iter().zip(expected).map(|(&x, &y)| (of(x) - of(y)).abs() / largest);
+    let differences = found.iter().zip(expected).map(|(&x, &y)| (of(x) - of(y)).abs() / largest);
     let drift =
-        apart.fold(0.0, |most: f32, x| if x.is_nan() { f32::INFINITY } else { most.max(x) });
+        differences.fold(0.0, |most: f32, x| if x.is_nan() { f32::INFINITY } else { most.max(x) });
     if drift <= case.tolerance {
         Ok(drift)
     } else {
-        Err(format!("{drift:e} apart: {found:?}, expected {expected:?}"))
+        Err(format!("differs by {drift:e}: {found:?}, expected {expected:?}"))
     }
 }
 
-/// Kinds that have no case: the tests below compare them with formulas, or use them together with other
-/// kinds.
+/// Kinds without a case. The tests below compare them with formulas, or use them together with other kinds.
 const BY_FORMULA: [OpKind; 8] = [
     OpKind::Input,
     OpKind::Param,
@@ -139,7 +139,7 @@ const BY_FORMULA: [OpKind; 8] = [
 #[test]
 fn every_op_kind_matches_rlx_cpu() {
     let expected = expected();
-    let mut judged: BTreeMap<String, (usize, f32)> = BTreeMap::new();
+    let mut checked: BTreeMap<String, (usize, f32)> = BTreeMap::new();
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
     for case in cases::all() {
@@ -147,13 +147,13 @@ fn every_op_kind_matches_rlx_cpu() {
             case.graph.nodes().iter().map(|node| format!("{:?}", node.op.kind())).collect();
         let name = case.name.clone();
         let Some(expected) = expected.get(name.as_str()) else {
-            faults.push(format!("{name}: `rlx-cpu` has no answer in expected.txt"));
+            faults.push(format!("{name}: expected.txt has no `rlx-cpu` result"));
             continue;
         };
         seen.insert(name.clone());
         match drift(case, expected) {
             Ok(drift) => kinds.into_iter().for_each(|kind| {
-                let entry = judged.entry(kind).or_default();
+                let entry = checked.entry(kind).or_default();
                 *entry = (entry.0 + 1, entry.1.max(drift));
             }),
             Err(fault) => faults.push(format!("{name}: {fault}")),
@@ -164,14 +164,14 @@ fn every_op_kind_matches_rlx_cpu() {
         match support(kind) {
             Support::Lowered => {
                 lowered += 1;
-                match judged.get(&format!("{kind:?}")) {
+                match checked.get(&format!("{kind:?}")) {
                     Some((count, drift)) => {
                         println!(
                             "| {kind:?} | lowered | {count} cases within {drift:.0e} of rlx-cpu |"
                         );
                     }
                     None => {
-                        println!("| {kind:?} | lowered | judged by a formula |");
+                        println!("| {kind:?} | lowered | checked against a formula |");
                         if !BY_FORMULA.contains(&kind) && kind != OpKind::FftPocketFft {
                             faults.push(format!("{kind:?}: no case"));
                         }
@@ -303,8 +303,8 @@ fn reduce_scan_and_sort_ops_match_formulas() {
     check(Op::TopK { k: 2 }, &[(s, x.clone())], &[3, 2], &two);
     let sorted = rows(&x, 4, |row| order(row).iter().map(|&at| row[at]).collect());
     check(Op::Sort { axis: 1, descending: true }, &[(s, x.clone())], s, &sorted);
-    let places = rows(&x, 4, |row| order(row).iter().rev().map(|&at| at as f32).collect());
-    check(Op::ArgSort { axis: 1, descending: false }, &[(s, x.clone())], s, &places);
+    let indices = rows(&x, 4, |row| order(row).iter().rev().map(|&at| at as f32).collect());
+    check(Op::ArgSort { axis: 1, descending: false }, &[(s, x.clone())], s, &indices);
     let counts = [1.0, 0.0, 2.0, 1.0];
     let given = vec![-5.0, 0.0, 0.6, 0.5, 1.0];
     check(Op::Histogram { bins: 4, min: 0.0, max: 1.0 }, &[(&[5], given)], &[4], &counts);
@@ -315,7 +315,7 @@ fn data_movement_ops_match_definitions() {
     let x: Vec<f32> = (0..12).map(|at| at as f32).collect();
     let s: &[usize] = &[3, 4];
     let one = || [(s, x.clone())];
-    let pick = |places: &[usize]| places.iter().map(|&at| x[at]).collect::<Vec<f32>>();
+    let pick = |indices: &[usize]| indices.iter().map(|&at| x[at]).collect::<Vec<f32>>();
     check(
         Op::Transpose { perm: vec![1, 0] },
         &one(),
@@ -442,11 +442,11 @@ fn matmul_norm_and_loss_ops_match_formulas() {
         assert!((found - expected).abs() < 5e-3, "{found}, {expected}");
     }
     let labels = [(s, x.clone()), (&[2][..], vec![2.0, 0.0])];
-    let likely = rows(&x, 4, softmax);
-    let losses = [-likely[2].ln(), -likely[4].ln()];
+    let probabilities = rows(&x, 4, softmax);
+    let losses = [-probabilities[2].ln(), -probabilities[4].ln()];
     check(Op::SoftmaxCrossEntropyWithLogits, &labels, &[2], &losses);
     let scaled = [labels[0].clone(), labels[1].clone(), (&[2][..], vec![2.0, 3.0])];
-    let mut slopes = likely.clone();
+    let mut slopes = probabilities.clone();
     (slopes[2], slopes[4]) = (slopes[2] - 1.0, slopes[4] - 1.0);
     let slopes: Vec<f32> =
         slopes.iter().enumerate().map(|(at, x)| x * [2.0, 3.0][at / 4]).collect();
@@ -457,8 +457,8 @@ fn matmul_norm_and_loss_ops_match_formulas() {
 fn causal_attention_detects_head_axis() {
     let (batch, length, heads, width) = (1, 3, 2, 4);
     let [q, k, v] = [1, 2, 3].map(|salt| ramp(length * heads * width, salt));
-    let at = |x: &[f32], place: usize, head: usize| {
-        x[(place * heads + head) * width..][..width].to_vec()
+    let at = |x: &[f32], position: usize, head: usize| {
+        x[(position * heads + head) * width..][..width].to_vec()
     };
     let mut expected = vec![0.0; q.len()];
     for head in 0..heads {
@@ -494,10 +494,10 @@ fn convolution_pooling_and_resize_match_formulas() {
     let w = ramp(4, 2);
     let s: &[usize] = &[1, 1, 4, 4];
     let windows = |of: &dyn Fn([f32; 4]) -> f32, step: usize| -> Vec<f32> {
-        let places: Vec<usize> = (0..=2).step_by(step).filter(|at| at + 2 <= 4).collect();
+        let offsets: Vec<usize> = (0..=2).step_by(step).filter(|at| at + 2 <= 4).collect();
         let mut out = Vec::new();
-        for &row in &places {
-            for &column in &places {
+        for &row in &offsets {
+            for &column in &offsets {
                 let at = |r: usize, c: usize| x[(row + r) * 4 + column + c];
                 out.push(of([at(0, 0), at(0, 1), at(1, 0), at(1, 1)]));
             }
@@ -554,10 +554,10 @@ fn dequant_matmul_multiplies_gguf_blocks() {
     bytes.extend((0..32).map(|at| at as u8));
     bytes.extend([0x00, 0x3c]);
     bytes.extend((0..32).map(|at| (-at as i8) as u8));
-    executable.set_param_typed("w", &bytes, DType::U8).expect("it is there");
+    executable.set_param_typed("w", &bytes, DType::U8).expect("it is set");
     let ones = [1.0; 32];
     assert_eq!(executable.run(&[("x", &ones)]).expect("it runs"), [[248.0, -496.0]]);
-    let short = executable.set_param_typed("w", &bytes[..60], DType::U8).expect_err("it is short");
+    let short = executable.set_param_typed("w", &bytes[..60], DType::U8).expect_err("too short");
     assert!(short.to_string().contains("do not fill"), "{short}");
 }
 
@@ -588,7 +588,7 @@ fn dot_general_codebook_and_cumprod_match_formulas() {
         rhs_batch: vec![2],
     };
     check(op, &[(&[2, 2, 3, 2], x), (&[5, 2, 2, 2], y)], &[2, 3, 5], &expected);
-    // The elements of a codebook entry follow each other down a column.
+    // The elements of a codebook entry are consecutive in a column.
     let book = ramp(6, 4);
     let codes = [2.0, 0.0, 1.0, 1.0, 0.0, 2.0];
     let kind = rlx_ir::op::SynthKind::Codebook { entry_dim: 2, num_entries: 3 };
@@ -655,7 +655,7 @@ fn dynamic_dimensions_follow_input_sizes() {
     graph.set_outputs(vec![y]);
     let mut model = CoremlExecutable::compile(graph).expect("open dimensions are accepted");
     let (x, w) = (ramp(8, 1), ramp(6, 2));
-    model.set_param("w", &w).expect("it is known later");
+    model.set_param("w", &w).expect("it is set");
     for rows in [1, 4, 1] {
         let found = model.run(&[("x", &x[..2 * rows])]).expect("it runs");
         for (found, expected) in found[0].iter().zip(product(&x, &w, [rows, 2, 3])) {
@@ -663,9 +663,9 @@ fn dynamic_dimensions_follow_input_sizes() {
         }
         assert_eq!(found[0].len(), 3 * rows);
     }
-    let odd = model.run(&[("x", &x[..3])]).expect_err("three elements are no rows of two");
+    let odd = model.run(&[("x", &x[..3])]).expect_err("three elements do not fill rows of two");
     assert!(odd.to_string().contains("divisible"), "{odd}");
-    model.bind(&[(0, 4)]).expect("the symbol is known");
+    model.bind(&[(0, 4)]).expect("dimension 0 is dynamic");
     assert_eq!(model.run(&[("x", &x)]).expect("it runs")[0].len(), 12);
 }
 
@@ -679,13 +679,14 @@ fn graphs_split_at_host_callbacks() {
         let w = graph.add_node(Op::Param { name: "w".into() }, vec![], shape());
         let sum = graph.add_node(Op::Binary(BinaryOp::Add), vec![x, w], shape());
         let op = Op::Custom { name: "swap".into(), num_inputs: 2, attrs: vec![7] };
-        let own = graph.add_node(op, vec![sum, w], shape());
-        let again = graph.add_node(Op::Binary(BinaryOp::Mul), vec![own, w], shape());
-        let both = graph.add_node(Op::Binary(BinaryOp::Sub), vec![again, sum], shape());
-        graph.set_outputs(vec![both, x, own]);
+        let swapped = graph.add_node(op, vec![sum, w], shape());
+        let scaled = graph.add_node(Op::Binary(BinaryOp::Mul), vec![swapped, w], shape());
+        let difference = graph.add_node(Op::Binary(BinaryOp::Sub), vec![scaled, sum], shape());
+        graph.set_outputs(vec![difference, x, swapped]);
         graph
     };
-    let refused = CoremlExecutable::compile(build()).expect_err("nobody knows `swap`");
+    let refused =
+        CoremlExecutable::compile(build()).expect_err("no callback is registered for `swap`");
     assert!(refused.to_string().contains("Hosts::custom"), "{refused}");
     let hosts = HostCallbacks::new().custom("swap", |call| {
         let Op::Custom { attrs, .. } = call.op else { unreachable!() };
@@ -694,15 +695,15 @@ fn graphs_split_at_host_callbacks() {
     });
     let mut model = CoremlExecutable::compile_with(build(), Device::Host, Precision::Fp32, hosts)
         .expect("it compiles");
-    model.set_param("w", &[2.0, 3.0]).expect("both parts know `w`");
-    // sum 3, 5; own 12, 6; again 24, 18
+    model.set_param("w", &[2.0, 3.0]).expect("`w` is a parameter");
+    // `sum` is [3, 5], `swapped` is [12, 6], and `scaled` is [24, 18].
     let found = model.run(&[("x", &[1.0, 2.0])]).expect("it runs");
     assert_eq!(found, [vec![21.0, 13.0], vec![1.0, 2.0], vec![12.0, 6.0]]);
     assert!(model.save("never.mlpackage").is_err());
     let short = HostCallbacks::new().custom("swap", |_| Ok(vec![1.0]));
     let mut model = CoremlExecutable::compile_with(build(), Device::Host, Precision::Fp32, short)
         .expect("it compiles");
-    model.set_param("w", &[2.0, 3.0]).expect("both parts know `w`");
+    model.set_param("w", &[2.0, 3.0]).expect("`w` is a parameter");
     let short = model.run(&[("x", &[1.0, 2.0])]).expect_err("one element is missing");
     assert!(short.to_string().contains("gave 1 elements"), "{short}");
 }
@@ -727,7 +728,8 @@ fn returns_errors_where_rlx_coreml_panics() {
     let x = graph.add_node(Op::Input { name: "x".into() }, vec![], complex());
     let y = graph.add_node(Op::Softmax { axis: -1 }, vec![x], complex());
     graph.set_outputs(vec![y]);
-    let error = CoremlExecutable::compile(graph).expect_err("softmax has no complex form");
+    let error =
+        CoremlExecutable::compile(graph).expect_err("softmax does not support complex numbers");
     assert!(error.to_string().contains("complex"), "{error}");
 
     let mut graph = Graph::new("missing");
@@ -740,6 +742,6 @@ fn returns_errors_where_rlx_coreml_panics() {
     assert!(error.to_string().contains("`w`"), "{error}");
     assert!(executable.set_param("w", &[1.0]).is_err());
     // Integer codes cannot be set on a parameter that no operation dequantizes.
-    let error = executable.set_param_typed("w", &[1, 2], DType::I8).expect_err("`w` is floats");
+    let error = executable.set_param_typed("w", &[1, 2], DType::I8).expect_err("`w` has floats");
     assert!(error.to_string().contains("dequantizes codes of `I8`"), "{error}");
 }

@@ -31,7 +31,7 @@ fn compute_units_map_to_core_ml_devices() {
         match device.check() {
             Ok(()) => assert!(compiled.is_ok()),
             Err(missing) => {
-                let refused = compiled.expect_err("Core ML is not here").to_string();
+                let refused = compiled.expect_err("Core ML is not available").to_string();
                 assert_eq!(refused, missing.to_string());
             }
         }
@@ -41,7 +41,7 @@ fn compute_units_map_to_core_ml_devices() {
 #[test]
 fn rejects_oversized_model_files() {
     assert!(check_model_size(8, 8).is_ok());
-    let refused = check_model_size(9, 8).expect_err("a byte too many").to_string();
+    let refused = check_model_size(9, 8).expect_err("one byte too many").to_string();
     assert!(refused.contains("at most 8 bytes, got 9"), "{refused}");
 }
 

@@ -25,7 +25,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let tag = u16::from(number) << 3 | 2;
     let tag = [tag as u8 & 0x7f | if tag > 0x7f { 0x80 } else { 0 }, (tag >> 7) as u8];
     let length = u8::try_from(content.len()).expect("it is short");
-    assert!(length < 0x80, "one byte tells the length");
+    assert!(length < 0x80, "the length fits in one byte");
     let mut bytes = tag[..if tag[1] > 0 { 2 } else { 1 }].to_vec();
     bytes.push(length);
     bytes.extend(content);
@@ -163,7 +163,7 @@ fn packages_and_compiled_models_run() {
         assert_eq!(
             run(sums[1], &mut [[5.0, 5.0]]),
             [[5.0, 5.0]],
-            "instances have states of their own"
+            "method instances have separate states"
         );
         ok(coremill_method_states_copy(sums[0], sums[1]));
         assert_eq!(run(sums[1], &mut [[0.0, 1.0]]), [[2.0, 5.0]]);
@@ -173,11 +173,11 @@ fn packages_and_compiled_models_run() {
     }
     let store = Store::open(&cache, &Default::default()).expect("opens");
     assert_eq!(store.list().expect("listed").len(), 2, "each is compiled once");
-    let known = std::fs::read_dir(cache.join("values")).expect("read").count();
-    assert_eq!(known, 2, "files that did not change are not read again");
+    let entries = std::fs::read_dir(cache.join("values")).expect("read").count();
+    assert_eq!(entries, 2, "files that did not change are not read again");
 }
 
-/// A preparation in C, with all compute units.
+/// A prewarm handle that is freed on drop.
 struct Preparation(CoremillPrewarm);
 
 impl Drop for Preparation {
@@ -187,7 +187,7 @@ impl Drop for Preparation {
     }
 }
 
-/// The options for a cache, and their texts.
+/// Calls a function with the options for a cache directory and all compute units.
 fn with_options<T>(cache: &Path, call: impl FnOnce(&[CoremillOption]) -> T) -> T {
     let cache = CString::new(cache.to_str().expect("UTF-8")).expect("there is no zero");
     let option = |key: &'static CStr, value: &CStr| CoremillOption {
@@ -286,7 +286,7 @@ fn prewarm_runs_in_background_and_switches_once() {
             answer(&prewarm, None, &mut [[1.0, 2.0], [10.0, 20.0]]).expect("an answer");
         assert_eq!(results, [[3.0, 5.0], [21.0, 41.0]]);
         seen.push(units);
-        let mut current = *stages.last().expect("one");
+        let mut current = *stages.last().expect("a stage");
         // SAFETY: the pointer is valid for the progress.
         ok(unsafe { coremill_prewarm_wait_for_change(prewarm.0, 50, &mut current) });
         stages.push(current);
@@ -323,7 +323,7 @@ fn prewarm_runs_in_background_and_switches_once() {
     let store = Store::open(&cache, &Default::default()).expect("opens");
     assert_eq!(store.list().expect("listed").len(), 1, "it is compiled once");
     fs::write(path.join("Data/com.apple.CoreML/more"), "changed").expect("written");
-    assert!(!is_cached(&path, &cache), "another model");
+    assert!(!is_cached(&path, &cache), "the changed model is not cached");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn prewarm_cancels_immediately() {
     let folder = tempfile::tempdir().expect("a scratch directory");
     let slow = MODEL.replacen('{', "{ load = slow;", 1);
     let path = package_with(folder.path(), &slow);
-    // Before and after the fallback is loaded.
+    // Cancel before and after the fallback is loaded.
     for (pause, answering) in [(200, CoremillComputeUnits::None as i32), (1500, GPU)] {
         let prewarm = start(&path, &folder.path().join("cache"), &[c"main"]).expect("it starts");
         std::thread::sleep(Duration::from_millis(pause));
@@ -344,7 +344,7 @@ fn prewarm_cancels_immediately() {
         let found = answer(&prewarm, None, &mut [[1.0, 2.0], [10.0, 20.0]]);
         let expected = (GPU, vec![[3.0, 5.0], [21.0, 41.0]]);
         match answering == GPU {
-            true => assert_eq!(found, Ok(expected), "the fallback stays"),
+            true => assert_eq!(found, Ok(expected), "the fallback still answers"),
             false => assert_eq!(found, Err(CoremillStatus::Cancelled)),
         }
     }

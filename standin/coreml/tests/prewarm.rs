@@ -19,7 +19,7 @@ const AFFINE: &str = "functions = {
     other = { does = affine; inputs = ({ name = x; type = fp32; shape = (2, 3); });
         outputs = ({ name = y; type = fp32; shape = (2, 3); }); }; };";
 
-/// Variable with the directory of a process that will be killed.
+/// Environment variable with the directory of the child process that the test kills.
 const CHILD: &str = "COREMILL_PREWARM_CHILD";
 
 const LONG: Duration = Duration::from_secs(20);
@@ -85,7 +85,7 @@ fn predictions_during_switch_use_one_model_each() {
         for thread in threads {
             let seen = thread.join().expect("no panic");
             assert_eq!(seen.first(), Some(&ComputeUnits::CpuAndGpu), "the fallback answers first");
-            assert_eq!(seen.last(), Some(&ComputeUnits::All), "the model answers in the end");
+            assert_eq!(seen.last(), Some(&ComputeUnits::All), "the prewarmed model answers last");
             let switch = seen.iter().position(|units| *units == ComputeUnits::All);
             let after = &seen[switch.expect("it switched")..];
             assert!(after.iter().all(|units| *units == ComputeUnits::All), "it switches once");
@@ -94,7 +94,7 @@ fn predictions_during_switch_use_one_model_each() {
     let progress = model.progress();
     assert_eq!((progress.stage, progress.done, progress.total), (PrewarmStage::Ready, 2, 2));
     assert_eq!(progress.answering, Some(ComputeUnits::All));
-    let error = predict(&model, Some("third"), 1.0).expect_err("it was not prepared");
+    let error = predict(&model, Some("third"), 1.0).expect_err("the function was not prewarmed");
     assert_eq!(error.kind(), ErrorKind::Input);
 }
 
@@ -134,7 +134,7 @@ fn cancellation_is_fast_and_keeps_fallback() {
                 assert_eq!(predict(&model, None, 2.0).expect("an answer"), (units, vec![5.0; 6]));
             }
             None => {
-                let error = predict(&model, None, 2.0).expect_err("nothing answers");
+                let error = predict(&model, None, 2.0).expect_err("no model is loaded");
                 assert_eq!(error.kind(), ErrorKind::Cancelled, "{how}");
             }
         }
@@ -164,12 +164,12 @@ fn cache_contains_model_after_prewarm() {
     let path = package(directory.path(), AFFINE);
     let options = LoadOptions::default();
     let contains = || Cache::new(&store(directory.path())).contains(&path, &options);
-    assert!(!contains().expect("it is looked up"));
+    assert!(!contains().expect("the lookup succeeds"));
     let model = start(directory.path(), AFFINE, PrewarmOptions::default());
     model.wait(LONG).expect("it becomes ready");
-    assert!(contains().expect("it is looked up"));
+    assert!(contains().expect("the lookup succeeds"));
     fs::write(path.join("more"), "changed").expect("written");
-    assert!(!contains().expect("it is looked up"), "another model");
+    assert!(!contains().expect("the lookup succeeds"), "the changed model is not cached");
 }
 
 /// Prepares a model in the process that [`killed_process_leaves_no_partial_cache_entry`] kills.
@@ -196,16 +196,16 @@ fn killed_process_leaves_no_partial_cache_entry() {
             .expect("it starts");
         std::thread::sleep(Duration::from_millis(pause));
         child.kill().expect("it is killed");
-        child.wait().expect("it ends");
+        child.wait().expect("the process exits");
         let store = store(directory.path());
-        if Cache::new(&store).contains(&path, &options).expect("it is looked up") {
-            let compiled = Cache::new(&store).compiled(&path, &options).expect("it is there");
+        if Cache::new(&store).contains(&path, &options).expect("the lookup succeeds") {
+            let compiled = Cache::new(&store).compiled(&path, &options).expect("a compiled model");
             compiled.load(&options).expect("it is complete");
         }
         assert!(store.verify().expect("it is verified").damaged.is_empty(), "after {pause} ms");
     }
     let model = prewarm(store(directory.path()), &path, PrewarmOptions::default());
-    model.expect("it starts").wait(LONG).expect("it becomes ready after all");
+    model.expect("it starts").wait(LONG).expect("it becomes ready");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn without_leaks(test: impl FnOnce(&Path)) {
     // SAFETY: it reads a counter.
     let alive = || unsafe { standin_alive() };
     // SAFETY: as above.
-    let made = || unsafe { standin_made() };
+    let created = || unsafe { standin_made() };
     let before = alive();
     let directory = tempfile::tempdir().expect("a scratch directory");
     test(directory.path());
@@ -36,7 +36,7 @@ fn without_leaks(test: impl FnOnce(&Path)) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let leaked = alive() - before;
-    println!("{leaked} objects leaked; {} were made", made());
+    println!("{leaked} objects leaked; {} were created", created());
     assert_eq!(leaked, 0, "objects are leaked");
 }
 
@@ -70,7 +70,7 @@ fn floats(values: &[f32]) -> Vec<u8> {
 struct WatchedOutput {
     bytes: Vec<u8>,
     shape: Vec<usize>,
-    asked: usize,
+    requests: usize,
 }
 
 impl Output for WatchedOutput {
@@ -83,7 +83,7 @@ impl Output for WatchedOutput {
     }
 
     fn memory(&mut self, shape: &[usize]) -> Result<TensorMut<'_>, String> {
-        self.asked += 1;
+        self.requests += 1;
         self.shape = shape.to_vec();
         TensorMut::contiguous(DType::Fp32, &self.shape, &mut self.bytes)
             .map_err(|error| error.to_string())
@@ -93,7 +93,7 @@ impl Output for WatchedOutput {
 #[test]
 fn predicts_from_and_into_caller_memory() {
     without_leaks(|directory| {
-        availability().expect("there is a Core ML of sorts");
+        availability().expect("the stand-in for Core ML is available");
         let options = LoadOptions {
             compute_units: ComputeUnits::CpuAndNeuralEngine,
             reshapes: Some(Reshapes::Infrequent),
@@ -110,10 +110,10 @@ fn predicts_from_and_into_caller_memory() {
         let input = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let expected = floats(&[3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
-        let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
+        let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), requests: 0 };
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
-        assert_eq!((y.asked, &y.bytes), (1, &expected), "Core ML wrote to our memory");
-        // A result of another type is padded, and copied by its strides.
+        assert_eq!((y.requests, &y.bytes), (1, &expected), "Core ML wrote to our memory");
+        // A result of another type is padded, and copied according to its strides.
         let mut y = OwnedTensor::new("y", DType::Fp64);
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.shape, [2, 3]);
@@ -144,10 +144,14 @@ fn copies_outputs_when_core_ml_refuses_memory() {
         let model = loaded(directory, &format!("refuses = 1; {AFFINE}"));
         let input = floats(&[0.0; 6]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
-        for asked in [2, 1] {
-            let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
+        for requests in [2, 1] {
+            let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), requests: 0 };
             model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
-            assert_eq!((y.asked, y.bytes), (asked, floats(&[1.0; 6])), "it is not tried twice");
+            assert_eq!(
+                (y.requests, y.bytes),
+                (requests, floats(&[1.0; 6])),
+                "the second run does not offer the memory to Core ML again"
+            );
         }
     });
 }
@@ -191,11 +195,11 @@ fn rejects_mismatched_inputs_and_outputs() {
 fn compile_and_load_failures_return_errors() {
     without_leaks(|directory| {
         let failing = |step: &str, how: &str, seconds: f64| {
-            let place = directory.join(format!("{step}-{how}"));
-            let package = package(&place, &format!("{step} = {how}; {AFFINE}"));
+            let folder = directory.join(format!("{step}-{how}"));
+            let package = package(&folder, &format!("{step} = {how}; {AFFINE}"));
             let timeout = Duration::from_secs_f64(seconds);
             let options = LoadOptions { timeout, ..LoadOptions::default() };
-            let to = place.join("model.mlmodelc");
+            let to = folder.join("model.mlmodelc");
             let _ = fs::remove_dir_all(&to);
             let outcome = compile(&package, &to, &options)
                 .and_then(|()| Model::load(&to, &options).map(|_| ()));
@@ -224,7 +228,7 @@ fn compile_and_load_failures_return_errors() {
             assert_eq!(slow.0, ErrorKind::Timeout);
             assert!(slow.1.starts_with("Core ML took longer than 0.05 s to "), "{}", slow.1);
             assert_eq!(failing(step, "slow", 60.0), Ok(()));
-            // The handler is released without a result.
+            // Core ML releases the completion handler without calling it.
             assert_eq!(
                 failing(step, "silent", 60.0).expect_err("it fails").0,
                 ErrorKind::Exception
@@ -270,13 +274,13 @@ fn loads_functions_by_name() {
             Model::load(&path, &LoadOptions { function, ..LoadOptions::default() })
         };
         let other = load("other").expect("loads");
-        assert_eq!(other.inputs().len(), 1, "pictures are no arrays");
+        assert_eq!(other.inputs().len(), 1, "image inputs are not listed as arrays");
         // Core ML functions pass a scalar as an array of one element.
         let c = Tensor::contiguous(DType::Fp32, &[], &[0; 4]).expect("fits");
         let mut d = OwnedTensor::new("d", DType::Fp32);
         other.predict(&[("c", c)], &mut [&mut d], None).expect("runs");
         assert_eq!((d.bytes, d.shape), (floats(&[1.0]), vec![1]));
-        let error = load("third").map(|_| ()).expect_err("there is none");
+        let error = load("third").map(|_| ()).expect_err("the function does not exist");
         assert!(error.to_string().contains("no function third"), "{error}");
     });
 }
@@ -299,7 +303,7 @@ fn states_are_independent_readable_and_writable() {
         };
         step(&mut states[0]);
         assert_eq!(step(&mut states[0]), floats(&[2.0, 4.0, 6.0, 8.0]));
-        assert_eq!(step(&mut states[1]), input, "states are apart");
+        assert_eq!(step(&mut states[1]), input, "states are independent");
         let total = states[0].read("total").expect("read");
         let halves: Vec<u8> = [2.0, 4.0, 6.0, 8.0]
             .iter()
@@ -315,7 +319,7 @@ fn states_are_independent_readable_and_writable() {
         let error = states[0].write("total", large).expect_err("too large");
         assert!(error.to_string().starts_with("state `total`: element [0, 0]"), "{error}");
         assert_eq!(
-            states[0].read("none").expect_err("none").to_string(),
+            states[0].read("none").expect_err("unknown state").to_string(),
             "no state `none`: there are `total`"
         );
     });
@@ -401,7 +405,7 @@ fn cache_compiles_model_once() {
         assert!(begin.elapsed() >= Duration::from_secs(1));
         let begin = Instant::now();
         cache.compiled(&package, &options).expect("found").load(&options).expect("loads");
-        assert!(begin.elapsed() < Duration::from_millis(500), "it was found");
+        assert!(begin.elapsed() < Duration::from_millis(500), "the compiled model is cached");
         // Other compute units use a separate cache entry, and damage is detected.
         let other = LoadOptions { compute_units: ComputeUnits::CpuOnly, ..options.clone() };
         let found = cache.compiled(&package, &other).expect("compiles");

@@ -10,20 +10,20 @@ use coremill_graph::{
 };
 
 #[path = "../../../crates/graph/examples/beside.rs"]
-#[expect(dead_code, reason = "it is a program, of which the tests call the judge")]
+#[expect(dead_code, reason = "the tests call only `judge` of this example program")]
 mod beside;
 
 struct Counting;
 
 thread_local! {
     /// Bytes that this thread has allocated.
-    static ASKED: Cell<usize> = const { Cell::new(0) };
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ASKED.try_with(|asked| asked.set(asked.get() + layout.size()));
+        let _ = ALLOCATED.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
         // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }
@@ -45,7 +45,7 @@ const MODEL: &str = "{ pads = 3; compile = slow; functions = {
     more = { does = add; inputs = ({ name = x; shape = (2, 3); }); outputs = ({ name = y; shape = (2, 3); });
         states = ({ name = total; type = fp16; shape = (2, 3); }); }; }; }";
 
-fn stand_in() {
+fn set_stand_in_model() {
     // SAFETY: each test sets it to the same value before it is read.
     unsafe { std::env::set_var("COREMILL_STANDIN_MODEL", MODEL) };
 }
@@ -74,7 +74,7 @@ fn step(model: &mut Executable, function: &str, x: f32) -> f32 {
 
 #[test]
 fn graphs_run_on_core_ml_and_compile_once() {
-    stand_in();
+    set_stand_in_model();
     let folder = tempfile::tempdir().expect("a folder");
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let mut times = Vec::new();
@@ -83,7 +83,7 @@ fn graphs_run_on_core_ml_and_compile_once() {
         let session = Session::new(device).precision(Precision::Fp32).cache(folder.path());
         let begin = Instant::now();
         let mut model = session.compile(&affine()).expect("it compiles");
-        model.set_param("scale", [2.0f32; 3]).expect("it is there");
+        model.set_param("scale", [2.0f32; 3]).expect("it is set");
         model.prepare().expect("it loads");
         times.push(begin.elapsed().as_secs_f64());
         let outputs = model.run(&[("x", &x)]).expect("it runs");
@@ -93,7 +93,7 @@ fn graphs_run_on_core_ml_and_compile_once() {
         assert_eq!(outputs.floats("y"), Some(&y[..]));
         results.push(outputs);
         if device != Device::Host {
-            let plan = model.compute_plan().expect("Core ML has one");
+            let plan = model.compute_plan().expect("a compute plan");
             assert!(
                 plan.operations.iter().any(|one| one.preferred == Some(DeviceKind::NeuralEngine))
             );
@@ -101,20 +101,20 @@ fn graphs_run_on_core_ml_and_compile_once() {
             let error =
                 model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("too short");
             assert!(error.to_string().contains("there is room for 5"), "{error}");
-            let error = model.run(&[("z", &x)]).expect_err("no such name");
+            let error = model.run(&[("z", &x)]).expect_err("unknown input");
             assert_eq!(error.to_string(), "unknown input `z`; the only input is `x`");
         }
     }
     assert_eq!(results[0].floats("y"), Some(&[3.0, 5.0, 7.0, 9.0, 11.0, 13.0][..]));
-    assert!(results.iter().all(|one| *one == results[0]), "Core ML and the engine give the same");
+    assert!(results.iter().all(|one| *one == results[0]), "Core ML and the engine differ");
     // The compilation takes a second.
     assert!(times[0] >= 1.0 && times[1] < 0.5, "{times:?}");
 }
 
-/// The comparison of the engine with Core ML on a Mac.
+/// Tests the comparison that the example `beside` runs on a Mac.
 #[test]
 fn judge_compares_core_ml_with_engine() {
-    stand_in();
+    set_stand_in_model();
     let folder = tempfile::tempdir().expect("a folder");
     let session = Session::new(Device::Host).precision(Precision::Fp32);
     let judge = |name: &str, model: &mut Executable| {
@@ -123,20 +123,21 @@ fn judge_compares_core_ml_with_engine() {
         beside::judge(&path, Device::Cpu, &folder.path().join("cache"))
     };
     let mut model = session.compile(&affine()).expect("it compiles");
-    model.set_param("scale", [2.0f32; 3]).expect("it is there");
-    let apart = judge("right.mlpackage", &mut model).expect("it agrees").expect("it is judged");
-    assert!(apart < 1e-6, "{apart}");
-    // The stand-in doubles its input, although the model does not.
-    model.set_param("scale", [2.0f32, 2.0, 3.0]).expect("it is there");
-    let problem = judge("wrong.mlpackage", &mut model).expect_err("it does not agree");
+    model.set_param("scale", [2.0f32; 3]).expect("it is set");
+    let difference = judge("right.mlpackage", &mut model).expect("the results agree");
+    let difference = difference.expect("they are compared");
+    assert!(difference < 1e-6, "{difference}");
+    // The stand-in doubles its input, but this model triples a column.
+    model.set_param("scale", [2.0f32, 2.0, 3.0]).expect("it is set");
+    let problem = judge("wrong.mlpackage", &mut model).expect_err("the results differ");
     assert!(problem.starts_with("`y` of `main` in step 0 is"), "{problem}");
     let mut states = session.compile_all(&[&sum("sum"), &sum("more")]).expect("it compiles");
-    assert!(judge("states.mlpackage", &mut states).expect("it agrees").is_some());
+    assert!(judge("states.mlpackage", &mut states).expect("the results agree").is_some());
 }
 
 #[test]
 fn functions_share_states() {
-    stand_in();
+    set_stand_in_model();
     let folder = tempfile::tempdir().expect("a folder");
     for device in [Device::All, Device::Host] {
         let session = Session::new(device).cache(folder.path());
@@ -144,14 +145,14 @@ fn functions_share_states() {
         let steps = [("sum", 1.0), ("sum", 2.0), ("more", 4.0), ("sum", 8.0)];
         let found = steps.map(|(function, x)| step(&mut model, function, x));
         assert_eq!(found, [1.0, 3.0, 7.0, 15.0], "{device}");
-        assert_eq!(model.state("total").expect("it is there").as_floats(), Some(&[15.0; 6][..]));
-        model.set_state("total", &[100.0f32; 6]).expect("it is there");
+        assert_eq!(model.state("total").expect("a state").as_floats(), Some(&[15.0; 6][..]));
+        model.set_state("total", &[100.0f32; 6]).expect("it is set");
         assert_eq!(step(&mut model, "more", 1.0), 101.0);
         model.reset().expect("reset");
         assert_eq!(step(&mut model, "sum", 5.0), 5.0);
         let error = model.state("none").expect_err("no such state");
         assert_eq!(error.to_string(), "unknown state `none`; the only state is `total`");
-        assert_eq!(model.states("sum").expect("there are some").len(), 1);
+        assert_eq!(model.states("sum").expect("states").len(), 1);
     }
 }
 
@@ -159,13 +160,13 @@ fn functions_share_states() {
 fn reports_chip_and_available_devices() {
     let info = chip_info();
     assert!(ane_available() && info.neural_engine);
-    assert!(info.chip.expect("the stand-ins have one").neural_engine_cores > 0);
+    assert!(info.chip.expect("a chip").neural_engine_cores > 0);
     assert!(Device::ALL.iter().all(|device| device.is_available()));
 }
 
 #[test]
 fn run_into_does_not_allocate_tensors() {
-    stand_in();
+    set_stand_in_model();
     const COUNT: usize = 1 << 20;
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [1, COUNT]);
@@ -175,15 +176,15 @@ fn run_into_does_not_allocate_tensors() {
     let x: Vec<f32> = (0..COUNT).map(|at| (at % 97) as f32).collect();
     let mut y = vec![0.0f32; COUNT];
     let mut run = |y: &mut [f32]| {
-        let before = ASKED.get();
+        let before = ALLOCATED.get();
         model.run_into(&[("x", &x)], &mut [("y", y)]).expect("it runs");
-        ASKED.get() - before
+        ALLOCATED.get() - before
     };
     // The first run creates a plan.
     run(&mut y);
     y.fill(0.0);
-    let asked = run(&mut y);
-    println!("a run asks for {asked} bytes; each tensor has {}", COUNT * 4);
-    assert!(asked < 16 << 10, "{asked}");
+    let allocated = run(&mut y);
+    println!("a run allocates {allocated} bytes; each tensor has {}", COUNT * 4);
+    assert!(allocated < 16 << 10, "{allocated}");
     assert!(y.iter().zip(&x).all(|(y, x)| *y == x * 2.0));
 }

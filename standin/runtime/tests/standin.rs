@@ -15,21 +15,21 @@ use coremill_runtime::{Hooks, LoadOptions, Program, Tensor, Value};
 /// Counts the allocated bytes, and their maximum.
 struct Counting;
 
-static HELD: AtomicIsize = AtomicIsize::new(0);
-static MOST: AtomicIsize = AtomicIsize::new(0);
+static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held =
-            HELD.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
-        MOST.fetch_max(held, Ordering::Relaxed);
+        let allocated =
+            ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
+        PEAK.fetch_max(allocated, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -67,12 +67,12 @@ fn source(plist: &str, cache: &Path, input: ScalarType, order: [u8; 2]) -> Sourc
     };
     let given = Planned::new(input, vec![2, 3], Placement::GivenAtRunTime);
     let placement = Placement::Planned(Place { arena: 1, offset: 0 });
-    let mut made = Planned::new(ScalarType::Float, vec![2, 3], placement);
-    made.dim_order = order.to_vec();
+    let mut output = Planned::new(ScalarType::Float, vec![2, 3], placement);
+    output.dim_order = order.to_vec();
     let arguments = vec![ValueId(0), ValueId(1)];
     let plan = ExecutionPlan {
         name: "forward".to_owned(),
-        values: vec![PlannedValue::Tensor(given), PlannedValue::Tensor(made)],
+        values: vec![PlannedValue::Tensor(given), PlannedValue::Tensor(output)],
         inputs: vec![ValueId(0)],
         outputs: vec![ValueId(1)],
         chains: vec![Chain {
@@ -85,7 +85,7 @@ fn source(plist: &str, cache: &Path, input: ScalarType, order: [u8; 2]) -> Sourc
     };
     Source {
         plans: vec![plan],
-        delegate_data: vec![directory.to_data().expect("in one piece")],
+        delegate_data: vec![directory.to_data().expect("a serialized directory")],
         ..Source::default()
     }
 }
@@ -119,7 +119,7 @@ fn delegate_runs_on_core_ml_and_compiles_once() {
     assert_eq!((listed.len(), &*listed[0].label, listed[0].uses), (1, "forward", 2));
     let compiled = listed[0].path.join("model.mlmodelc");
     assert_eq!(std::fs::read(compiled.join("Data/weight.bin")).expect("read"), [7; 5000]);
-    assert!(!listed[0].path.join("source").exists(), "the package is not kept beside it");
+    assert!(!listed[0].path.join("source").exists(), "the package is removed after compilation");
     assert_eq!(
         std::fs::read_dir(cache.join("values")).expect("read").count(),
         1,
@@ -137,37 +137,37 @@ fn large_model_is_streamed_once_then_cached() {
         source(&AFFINE.replace("compile = slow;", ""), &cache, ScalarType::Float, [0, 1]);
     let mut parts = Directory::read(&source.delegate_data[0]).expect("a directory");
     parts.insert("model.mlpackage/Data/large.bin", vec![7; BYTES]).expect("inserted");
-    source.delegate_data[0] = parts.to_data().expect("in one piece");
+    source.delegate_data[0] = parts.to_data().expect("a serialized directory");
     drop(parts);
     coremill_pte::write(&path, &source, &Default::default()).expect("written");
     drop(source);
-    let held = HELD.load(Ordering::Relaxed);
-    MOST.store(held, Ordering::Relaxed);
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
     let load = || {
         let begin = Instant::now();
         let method = Program::load(&path).expect("loads").method("forward");
         (begin.elapsed(), method.expect("prepared"))
     };
     let (first, method) = load();
-    let most = MOST.load(Ordering::Relaxed) - held;
-    // Windows of it are hashed on several threads.
-    assert!(most < 40 << 20, "{most} bytes are held at once; the model has {BYTES}");
+    let peak = PEAK.load(Ordering::Relaxed) - before;
+    // Several threads hash windows of the file at once.
+    assert!(peak < 40 << 20, "{peak} bytes are allocated at once; the model has {BYTES}");
     drop(method);
     // Development builds are not optimized, and the machine may be busy: one of many loads has to be fast.
-    let bar = Duration::from_millis(if cfg!(debug_assertions) { 40 } else { 10 });
+    let limit = Duration::from_millis(if cfg!(debug_assertions) { 40 } else { 10 });
     let mut second = Duration::MAX;
     for _ in 0..200 {
         second = second.min(load().0);
-        if second < bar {
+        if second < limit {
             break;
         }
     }
-    println!("100 MB: {first:?} and {most} bytes of memory at first, then {second:?}");
-    assert!(second < bar, "{second:?}");
+    println!("100 MB: {first:?} and {peak} bytes of memory at first, then {second:?}");
+    assert!(second < limit, "{second:?}");
     let store = coremill_cache::Store::open(&cache, &Default::default()).expect("opens");
     let listed = store.list().expect("listed");
     let file = listed[0].path.join("model.mlmodelc/Data/large.bin");
-    assert_eq!((listed.len(), std::fs::metadata(file).expect("there").len()), (1, BYTES as u64));
+    assert_eq!((listed.len(), std::fs::metadata(file).expect("a file").len()), (1, BYTES as u64));
 }
 
 /// Core ML reports an operation's share of the cost.
@@ -185,7 +185,7 @@ fn profile_splits_delegate_time_by_operation() {
     let found: Vec<_> =
         spans.iter().map(|span| (&*span.label, &*span.value, span.nested)).collect();
     assert_eq!(found[0], ("ios17.add", "sum", false), "{found:?}");
-    let whole = spans.last().expect("that of the delegate");
+    let whole = spans.last().expect("the span of the delegate");
     assert!(whole.nested && spans[0].elapsed <= whole.elapsed && spans[0].start >= whole.start);
 }
 
@@ -230,7 +230,7 @@ impl ReplaceType for Source {
             1,
         );
         directory.insert("model.mlpackage/model.plist", plist.into_bytes()).expect("inserted");
-        self.delegate_data[0] = directory.to_data().expect("in one piece");
+        self.delegate_data[0] = directory.to_data().expect("a serialized directory");
         self
     }
 }

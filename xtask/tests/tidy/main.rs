@@ -20,7 +20,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files in git, except those in data folders.
+/// All files with this extension that git tracks or would add.
 fn sources(extension: &str) -> Vec<PathBuf> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -59,7 +59,7 @@ fn crate_dependencies_follow_architecture() {
     assert_eq!(
         ours,
         layers.iter().map(String::as_str).collect(),
-        "the table of crates in ARCHITECTURE.md lists just the crates of the workspace"
+        "the table of crates in ARCHITECTURE.md must list exactly the crates of the workspace"
     );
     let layer = |name: &str| layers.iter().position(|other| other == name);
     for package in packages {
@@ -85,7 +85,7 @@ fn every_dependency_is_documented() {
         let name = line.split('=').next().expect("a name").trim();
         assert!(
             reasons.contains(&format!("`{name}`")),
-            "docs/dependencies.md does not say why `{name}` is there"
+            "docs/dependencies.md does not explain why `{name}` is needed"
         );
     }
 }
@@ -95,12 +95,12 @@ fn tests_are_not_ignored_and_files_are_short() {
     for path in sources("rs") {
         let text = read(&path);
         let ignored = concat!("#[", "ignore");
-        assert!(!text.contains(ignored), "{}: no test is ignored", path.display());
+        assert!(!text.contains(ignored), "{}: tests must not be ignored", path.display());
         let generated = text.starts_with("//! Generated");
         let lines = text.lines().count();
         assert!(
             generated || lines <= 900,
-            "{} has {lines} lines; look for the seam",
+            "{} has {lines} lines, more than 900; split it",
             path.display()
         );
     }
@@ -117,7 +117,7 @@ fn doc_links_resolve() {
                 continue;
             }
             let folder = path.parent().expect("a file lies in a folder");
-            assert!(folder.join(target).exists(), "{}: `{link}` leads nowhere", path.display());
+            assert!(folder.join(target).exists(), "{}: broken link `{link}`", path.display());
         }
     }
 }
@@ -136,7 +136,7 @@ fn architecture_paths_exist() {
     }
 }
 
-/// Phrases that read as translated, each with the idiomatic phrase.
+/// Phrases that sound like a literal translation, each with an idiomatic replacement.
 const PHRASES: &[(&str, &str)] = &[
     ("inside o\u{66} ", "inside"),
     ("outside o\u{66} ", "outside"),
@@ -181,7 +181,7 @@ fn commands(text: &str, names: &[String]) -> Vec<String> {
     })
 }
 
-/// Phrases that messages must not use, because they need a second reading. Use "`x` must be at least 1, got 0" and
+/// Phrases that messages must not use, because they are hard to understand. Use "`x` must be at least 1, got 0" and
 /// "unknown input `z`; the inputs are `x` and `y`" instead.
 const ODD_MESSAGES: [&str; 6] = [
     "accepted is ",
@@ -208,8 +208,8 @@ fn strings_with(text: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
 /// Folders of the published crates.
 const CRATE_FOLDERS: [&str; 2] = ["crates", "integrations"];
 
-fn is_crate(place: &str) -> bool {
-    CRATE_FOLDERS.iter().any(|folder| place.starts_with(&format!("{folder}/")))
+fn is_crate(path: &str) -> bool {
+    CRATE_FOLDERS.iter().any(|folder| path.starts_with(&format!("{folder}/")))
 }
 
 /// Names of the commands, which are the modules of `crates/cli/src/commands`.
@@ -233,8 +233,8 @@ const UNSAFE: &[&str] = &[
     "fuzz/",
 ];
 
-/// `unsafe` in the source at `place` that is not allowed there or has no `SAFETY:` comment.
-fn unsound(place: &str, text: &str) -> Vec<String> {
+/// `unsafe` in the source at `path` that is not allowed there or has no `SAFETY:` comment.
+fn unsafe_violations(path: &str, text: &str) -> Vec<String> {
     let (block, implementation) = (concat!("unsafe", " {"), concat!("unsafe", " impl"));
     let lines: Vec<_> = text.lines().collect();
     let mut found = Vec::new();
@@ -244,8 +244,8 @@ fn unsound(place: &str, text: &str) -> Vec<String> {
             continue;
         }
         let around = &lines[at.saturating_sub(12)..lines.len().min(at + 3)];
-        if !UNSAFE.iter().any(|allowed| place.starts_with(allowed)) {
-            found.push(format!("{}: `unsafe` does not belong here", at + 1));
+        if !UNSAFE.iter().any(|allowed| path.starts_with(allowed)) {
+            found.push(format!("{}: `unsafe` is not allowed in this folder", at + 1));
         } else if !around.iter().any(|line| line.contains("SAFETY:")) {
             found.push(format!("{}: `unsafe` without a `SAFETY:` comment", at + 1));
         }
@@ -257,9 +257,9 @@ fn unsound(place: &str, text: &str) -> Vec<String> {
 fn assert_clean(extensions: &[&str], check: impl Fn(&str, &str) -> Vec<String>) {
     let mut found = Vec::new();
     for path in extensions.iter().flat_map(|extension| sources(extension)) {
-        let place = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().into_owned();
-        let faults = check(&place, &read(&path));
-        found.extend(faults.iter().map(|fault| format!("{place}:{fault}")));
+        let relative = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().into_owned();
+        let faults = check(&relative, &read(&path));
+        found.extend(faults.iter().map(|fault| format!("{relative}:{fault}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -271,7 +271,7 @@ fn prose_has_no_banned_phrases() {
 
 #[test]
 fn unsafe_code_is_confined_and_documented() {
-    assert_clean(&["rs"], unsound);
+    assert_clean(&["rs"], unsafe_violations);
 }
 
 /// Libraries refer to options (the option `target=ios18`) and steps; the command refers to its flags and
@@ -280,9 +280,9 @@ fn unsafe_code_is_confined_and_documented() {
 fn libraries_mention_no_cli_flags_or_commands() {
     let names = command_names();
     assert!(names.iter().any(|name| name == "convert"), "{names:?}");
-    assert_clean(&["rs"], |place, text| {
-        let library = is_crate(place) && place.contains("/src/");
-        match library && !place.starts_with("crates/cli/") {
+    assert_clean(&["rs"], |path, text| {
+        let library = is_crate(path) && path.contains("/src/");
+        match library && !path.starts_with("crates/cli/") {
             true => [flags(text), commands(text, &names)].concat(),
             false => Vec::new(),
         }
@@ -345,17 +345,17 @@ fn error_types_have_kind_hint_and_source() {
 
 #[test]
 fn error_messages_have_no_banned_phrases() {
-    assert_clean(&["rs"], |place, text| {
-        let shipped = is_crate(place) && place.contains("/src/");
-        let is_test = place.ends_with("tests.rs") || place.contains("/tests/");
+    assert_clean(&["rs"], |path, text| {
+        let shipped = is_crate(path) && path.contains("/src/");
+        let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
         if shipped && !is_test { odd_messages(text) } else { Vec::new() }
     });
 }
 
 #[test]
 fn item_names_avoid_banned_words() {
-    let planted = |place: &str| place.ends_with("tidy/planted.rs");
-    assert_clean(&["rs"], |place, text| match planted(place) {
+    let planted = |path: &str| path.ends_with("tidy/planted.rs");
+    assert_clean(&["rs"], |path, text| match planted(path) {
         true => vec![],
         false => names::odd_names(text),
     });
@@ -406,26 +406,26 @@ fn every_fuzz_target_is_scheduled_and_has_seeds() {
     }
 }
 
-/// The façade, and the crates that it re-exports as modules.
-const SHOWN: [&str; 4] = ["coremill", "engine", "graph", "mil"];
+/// Crates whose documentation must have an example: the façade, and the crates that it re-exports as modules.
+const WITH_EXAMPLE: [&str; 4] = ["coremill", "engine", "graph", "mil"];
 
-/// Crates of which every public module has an example.
-const SHOWN_IN_WHOLE: [&str; 2] = ["coremill", "graph"];
+/// Crates in which every public module must have an example.
+const WITH_MODULE_EXAMPLES: [&str; 2] = ["coremill", "graph"];
 
 #[test]
 fn public_rust_api_has_examples() {
     let has_example = |path: &Path| {
-        let shown = path.display();
+        let file = path.display();
         assert!(
             examples::head_has_example(&read(path)),
-            "{shown}: the comment at its head has no example"
+            "{file}: the documentation at the start has no example"
         );
     };
-    for name in SHOWN {
+    for name in WITH_EXAMPLE {
         let sources = root().join("crates").join(name).join("src");
         let library = sources.join("lib.rs");
         has_example(&library);
-        if !SHOWN_IN_WHOLE.contains(&name) {
+        if !WITH_MODULE_EXAMPLES.contains(&name) {
             continue;
         }
         for module in examples::public_modules(&read(&library)) {
@@ -452,12 +452,16 @@ fn list_indexing_is_bounds_checked() {
             unchecked.extend(lines.map(|line| format!("{}:{line}", module.display())));
         }
     }
-    assert!(unchecked.is_empty(), "ask with `bounds::At`:\n{}", unchecked.join("\n"));
+    assert!(
+        unchecked.is_empty(),
+        "unchecked indexing; use `bounds::At` instead:\n{}",
+        unchecked.join("\n")
+    );
 }
 
 /// Products in a text that are computed without `bounds::checked`, by line. Products of floats and of list
 /// indices are exempt, and formulas of tensors are strings.
-fn plain_products(text: &str) -> Vec<(usize, String)> {
+fn unchecked_products(text: &str) -> Vec<(usize, String)> {
     const OTHERS: [&str; 9] = [
         "checked(",
         ".get()",
@@ -493,11 +497,15 @@ fn size_products_are_overflow_checked() {
         "lower/ops/pooling.rs",
         "lower/ops/shape/window.rs",
     ];
-    let mut plain = Vec::new();
+    let mut unchecked = Vec::new();
     for module in MODULES {
         let text = read(&root().join("crates/compiler/src").join(module));
-        let found = plain_products(&text).into_iter();
-        plain.extend(found.map(|(line, code)| format!("{module}:{line}: {code}")));
+        let found = unchecked_products(&text).into_iter();
+        unchecked.extend(found.map(|(line, code)| format!("{module}:{line}: {code}")));
     }
-    assert!(plain.is_empty(), "compute these with `bounds::checked`:\n{}", plain.join("\n"));
+    assert!(
+        unchecked.is_empty(),
+        "compute these with `bounds::checked`:\n{}",
+        unchecked.join("\n")
+    );
 }

@@ -68,7 +68,7 @@ pub(crate) fn odd_names(text: &str) -> Vec<String> {
             _ => false,
         };
         if odd && !line.trim_start().starts_with("//") {
-            found.push(format!("{}: `{name}` is no term of the field", at + 1));
+            found.push(format!("{}: `{name}` is a banned name; use an established term", at + 1));
         }
     }
     found

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::names::{odd_names, odd_tests};
 use crate::rust::unchecked_places;
 use crate::{
-    commands, examples, flags, fuzz_targets, modules, odd_messages, odd_phrases, plain_products,
-    scheduled, unsound,
+    commands, examples, flags, fuzz_targets, modules, odd_messages, odd_phrases, scheduled,
+    unchecked_products, unsafe_violations,
 };
 
 /// The cycles of a crate with these files.
@@ -45,14 +45,14 @@ fn detects_cycles_through_reexports() {
     ];
     let found = cycles(&files);
     assert_eq!(found.len(), 1);
-    for tie in ["a -> b: b::next", "b -> c: crate::c::last", "c -> a: Start"] {
-        assert!(found[0].contains(tie), "{}", found[0]);
+    for edge in ["a -> b: b::next", "b -> c: crate::c::last", "c -> a: Start"] {
+        assert!(found[0].contains(edge), "{}", found[0]);
     }
 }
 
 #[test]
 fn detects_cycles_through_macro_items() {
-    // `Code` is in the macro's body, `Level` is among its arguments.
+    // The name `Code` is in the macro's body in `literal`, and an argument of the macro in `argument`.
     let literal = "macro_rules! codes { ($($code:ident)*) => { pub enum Code { $($code,)* } fn of() { $($code::of();)* } }; }\n\
                    codes! { First Second }\nfn level(x: crate::low::Low) {}";
     let argument = "macro_rules! level { ($(#[$meta:meta])* $name:ident: $($level:ident)*) => { $(#[$meta])* pub enum $name { $($level,)* } }; }\n\
@@ -153,11 +153,11 @@ fn detects_banned_message_phrases() {
 
 #[test]
 fn detects_undocumented_and_misplaced_unsafe() {
-    let (word, because) = ("unsafe", "// SAFETY: the length was checked.\n");
-    let block = format!("{word} {{ read(pointer) }}");
-    assert_eq!(unsound("crates/tensor/src/a.rs", &block).len(), 1);
-    assert_eq!(unsound("crates/tensor/src/a.rs", &format!("{because}{block}")), [""; 0]);
-    assert_eq!(unsound("crates/mil/src/a.rs", &format!("{because}{block}")).len(), 1);
+    let (keyword, comment) = ("unsafe", "// SAFETY: the length was checked.\n");
+    let block = format!("{keyword} {{ read(pointer) }}");
+    assert_eq!(unsafe_violations("crates/tensor/src/a.rs", &block).len(), 1);
+    assert_eq!(unsafe_violations("crates/tensor/src/a.rs", &format!("{comment}{block}")), [""; 0]);
+    assert_eq!(unsafe_violations("crates/mil/src/a.rs", &format!("{comment}{block}")).len(), 1);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn detects_unchecked_products() {
     let text = "let a = rows * columns;\nlet b = (checked(rows) * columns).get()?;\nlet c = 2 * axis; // x * y\n\
                 let d: i64 = sizes.iter().product();\nlet e = scale as f64 * 2.0;\n\
                 let f = \"x * \\\n y * z\";\nlet g = rows * 3;";
-    let found = plain_products(text);
+    let found = unchecked_products(text);
     assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 4, 8]);
     assert_eq!(found[0].1, "let a = rows * columns;");
 }

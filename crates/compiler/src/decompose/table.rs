@@ -64,12 +64,16 @@ mod tests {
         for row in ops::FAMILIES.iter().copied().flatten() {
             for_each_operator(row, &mut |name| names.push(name));
         }
-        assert!(names.len() <= OPERATORS, "there is room for {} operators", names.len());
+        assert!(
+            names.len() <= OPERATORS,
+            "the table has {} operators; raise OPERATORS",
+            names.len()
+        );
         names.sort_unstable();
-        names.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1], "is in the table twice"));
+        names.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1], "duplicate operator"));
         assert!(
             names.contains(&Cow::Borrowed("aten.adaptive_max_pool2d")),
-            "alternatives are named"
+            "alternatives in braces are expanded"
         );
     }
 
@@ -97,7 +101,7 @@ mod tests {
                     kernel(done).is_some() && rule(done).is_none()
                         || matches!(rule(done), Some(Rule::Rewrite(_) | Rule::Formula(_)))
                 };
-                assert!(done.iter().any(is_done), "`{operator}` has neither kernel nor row");
+                assert!(done.iter().any(is_done), "`{operator}` has no kernel, formula or rewrite");
             }
         }
     }

@@ -72,7 +72,7 @@ mod tests {
                     claim(random(1000), first, first + random(10) as usize)
                 })
                 .collect();
-            let (offsets, total) = place(&claims).expect("small");
+            let (offsets, total) = place(&claims).expect("the size does not overflow");
             for (a, x) in claims.iter().enumerate() {
                 assert_eq!(offsets[a] % ALIGNMENT, 0);
                 assert!(offsets[a] + x.bytes <= total);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn reuses_memory_of_dead_tensors() {
         let claims = [claim(100, 0, 1), claim(100, 1, 2), claim(100, 2, 3), claim(16, 3, 4)];
-        let (offsets, total) = place(&claims).expect("small");
+        let (offsets, total) = place(&claims).expect("the size does not overflow");
         assert_eq!((offsets, total), (vec![0, 112, 0, 112], 224));
         assert_eq!(place(&[claim(u64::MAX, 0, 1)]), None);
     }

@@ -124,8 +124,8 @@ mod tests {
         Meta::Tensor(crate::decompose::meta(ScalarType::Float32, vec![Size::Fixed(4)]))
     }
 
-    /// A graph in which each call uses the results of the listed calls, or the input if the list is empty. Unused
-    /// values are results.
+    /// A graph in which each call uses the results of the listed calls, or the input if the list is empty. Results
+    /// that no call uses are the outputs of the graph.
     fn graph(uses: &[Vec<usize>]) -> Graph {
         let mut graph = Graph::default();
         let input = graph.define("x".to_owned(), meta()).expect("few values");
@@ -162,7 +162,7 @@ mod tests {
         Stages::of(&graph, &flow, is_inside).partitions(&flow, is_inside)
     }
 
-    /// Whether partitions and calls outside can run in some order.
+    /// Whether some order of the partitions and the calls outside them satisfies all dependencies.
     fn can_run(uses: &[Vec<usize>], partitions: &[Vec<usize>]) -> bool {
         let mut unit: Vec<usize> = (0..uses.len()).map(|call| partitions.len() + call).collect();
         for (number, calls) in partitions.iter().enumerate() {
@@ -181,8 +181,9 @@ mod tests {
         true
     }
 
-    /// Lower bound for the number of partitions: the maximum number of times a path enters the inside.
-    fn least(uses: &[Vec<usize>], is_inside: &[bool]) -> usize {
+    /// Lower bound for the number of partitions: the maximum number of times that a path goes from calls outside (or from
+    /// the start) to calls inside.
+    fn min_partitions(uses: &[Vec<usize>], is_inside: &[bool]) -> usize {
         let mut entered = vec![0usize; uses.len()];
         for call in 0..uses.len() {
             let before = uses[call]
@@ -239,7 +240,7 @@ mod tests {
             assert_eq!(found, wanted);
             assert!(can_run(&uses, &partitions), "{uses:?} {is_inside:?} {partitions:?}");
             assert!(
-                partitions.len() <= least(&uses, &is_inside),
+                partitions.len() <= min_partitions(&uses, &is_inside),
                 "{uses:?} {is_inside:?} {partitions:?}"
             );
         }

@@ -286,14 +286,14 @@ mod tests {
             .sum()
     }
 
-    /// Sum of squares relative to the middle number.
+    /// Weighted sum of squared differences from the middle value.
     fn square(distribution: &Distribution) -> f64 {
         let middle = distribution.values[distribution.values.len() / 2];
         let pairs = distribution.values.iter().zip(&distribution.weights);
         pairs.map(|(&value, &weight)| weight * (f64::from(value) - f64::from(middle)).powi(2)).sum()
     }
 
-    /// The smallest error of all divisions of few numbers.
+    /// Minimum error of all divisions into at most `count` clusters. Slow for many numbers.
     fn exhaustive(distribution: &Distribution, count: usize) -> f64 {
         let sums = Sums::of(distribution);
         let n = sums.weights.len() - 1;
@@ -324,15 +324,21 @@ mod tests {
     #[test]
     fn kmeans_matches_exhaustive_optimum() {
         for (seed, count) in [(1, 2), (2, 4), (3, 8), (4, 16)] {
-            // More numbers than the first division handles.
+            // With more than `FEW` numbers, the first division is made between bins.
             let distribution = Distribution::of(&mut random(600, seed));
             let best = exhaustive(&distribution, count);
             let found = error(&distribution, &centroids(&distribution, count));
-            assert!(found <= best * (1.0 + 1e-6), "{count}: {found} instead of {best}");
+            assert!(
+                found <= best * (1.0 + 1e-6),
+                "{count} clusters of 600 numbers: error {found}; optimum {best}"
+            );
             let few = Distribution::of(&mut random(200, seed));
             let best = exhaustive(&few, count);
             let found = error(&few, &centroids(&few, count));
-            assert!(found <= best * (1.0 + 1e-6), "{count} of few: {found} instead of {best}");
+            assert!(
+                found <= best * (1.0 + 1e-6),
+                "{count} clusters of 200 numbers: error {found}; optimum {best}"
+            );
         }
     }
 
@@ -344,10 +350,10 @@ mod tests {
         let distribution = Distribution::of(&mut numbers);
         let best = exhaustive_bound(&distribution);
         let found = error(&distribution, &centroids(&distribution, 8));
-        assert!(found <= best * 1.0001, "{found} instead of {best}");
+        assert!(found <= best * 1.0001, "error {found}; bound {best}");
     }
 
-    /// The error with separate clusters for outliers and the best division of the rest.
+    /// Bound of the error: separate clusters for the outliers, and the best division of the rest into six clusters.
     fn exhaustive_bound(distribution: &Distribution) -> f64 {
         let mut rest = Distribution::default();
         for (&value, &weight) in distribution.values.iter().zip(&distribution.weights) {

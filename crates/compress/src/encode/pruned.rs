@@ -133,7 +133,7 @@ mod tests {
     fn block_mask_zeroes_groups_with_small_norm() {
         let groups = Groups { of: 2, stride: 2, row: 6 };
         let pruned = PruneMask::Blocks { limit: 5.0, half: false, groups };
-        // Three channels with two elements: the last channel is a group of its own.
+        // Three channels with two elements: the last group has only one channel.
         let mut numbers = [3.0, 1.0, 4.0, 6.0, 5.5, -5.0];
         pruned.apply(&mut numbers);
         assert_eq!(numbers, [0.0, 1.0, 0.0, 6.0, 5.5, 0.0]);

@@ -189,7 +189,10 @@ mod tests {
     fn of_rank_adds_and_removes_unit_axes() {
         assert_eq!(parameter(&[8, 1]).of_rank(4).expect("axes are appended").shape, [8, 1, 1, 1]);
         assert_eq!(parameter(&[8, 1, 1, 1]).of_rank(2).expect("axes are removed").shape, [8, 1]);
-        assert_eq!(parameter(&[]).of_rank(2).expect("a scalar is for all").shape, [1, 1]);
+        assert_eq!(
+            parameter(&[]).of_rank(2).expect("a scalar applies to all elements").shape,
+            [1, 1]
+        );
         assert!(parameter(&[8, 2, 1]).of_rank(1).is_none());
     }
 

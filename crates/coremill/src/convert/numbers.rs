@@ -304,7 +304,7 @@ mod tests {
         let expected = [("y", ExpectedOutput::Array(&nan)), ("z", ExpectedOutput::Array(&plain))];
         let found = [Some(&nan), Some(&plain)];
         let agreement = NumericsReport::of(expected.into_iter(), found.into_iter(), FP32_BOUND);
-        let agreement = agreement.expect("as many outputs");
+        let agreement = agreement.expect("matching outputs");
         let undefined: Vec<_> = agreement.outputs.iter().map(|output| output.undefined).collect();
         assert_eq!(undefined, [1, 0]);
         let doubles = ExpectedOutput::Doubles(&[2], &[f64::NAN, f64::NAN]);

@@ -292,21 +292,24 @@ fn note_releases(region: &mut Region, slots: usize) {
 mod tests {
     use super::*;
 
-    fn tenant(life: Range<usize>, length: usize) -> Allocation {
+    fn allocation(life: Range<usize>, length: usize) -> Allocation {
         Allocation { life, length, place: 0..0, owner: Owner::Scratch(0) }
     }
 
     /// Checks that allocations alive at the same time do not overlap. Returns the size of the
     /// arena.
-    fn checked(tenants: &mut [Allocation], settle: impl Fn(&mut [Allocation]) -> usize) -> usize {
-        let total = settle(tenants);
-        for (index, one) in tenants.iter().enumerate() {
+    fn check_no_overlap(
+        allocations: &mut [Allocation],
+        settle: impl Fn(&mut [Allocation]) -> usize,
+    ) -> usize {
+        let total = settle(allocations);
+        for (index, one) in allocations.iter().enumerate() {
             assert_eq!((one.place.len(), one.place.end <= total), (one.length, true));
-            for other in &tenants[..index] {
-                let together = one.life.start < other.life.end && other.life.start < one.life.end;
+            for other in &allocations[..index] {
+                let both_live = one.life.start < other.life.end && other.life.start < one.life.end;
                 let overlap =
                     one.place.start < other.place.end && other.place.start < one.place.end;
-                assert!(!(together && overlap), "{:?} and {:?}", one.place, other.place);
+                assert!(!(both_live && overlap), "{:?} and {:?}", one.place, other.place);
             }
         }
         total
@@ -314,26 +317,42 @@ mod tests {
 
     #[test]
     fn allocations_share_memory_if_lifetimes_are_disjoint() {
-        let all = || vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(3..5, 40)];
-        let together = |tenants: &mut [Allocation]| settle_largest_first(tenants, false);
-        for total in [checked(&mut all(), together), checked(&mut all(), settle_in_time)] {
-            assert!(total < 200, "{total} floats for at most 150 at once");
+        let all = || {
+            vec![
+                allocation(0..2, 100),
+                allocation(1..3, 50),
+                allocation(2..4, 100),
+                allocation(3..5, 40),
+            ]
+        };
+        let largest_first =
+            |allocations: &mut [Allocation]| settle_largest_first(allocations, false);
+        for total in [
+            check_no_overlap(&mut all(), largest_first),
+            check_no_overlap(&mut all(), settle_in_time),
+        ] {
+            assert!(total < 200, "the arena has {total} floats, but at most 150 are live at once");
         }
     }
 
     #[test]
     fn separate_mode_shares_memory_only_among_equal_lengths() {
-        let mut tenants =
-            vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(4..5, 50)];
-        checked(&mut tenants, |tenants| settle_largest_first(tenants, true));
-        let places: Vec<_> = tenants.iter().map(|tenant| tenant.place.clone()).collect();
+        let mut allocations = vec![
+            allocation(0..2, 100),
+            allocation(1..3, 50),
+            allocation(2..4, 100),
+            allocation(4..5, 50),
+        ];
+        check_no_overlap(&mut allocations, |allocations| settle_largest_first(allocations, true));
+        let places: Vec<_> =
+            allocations.iter().map(|allocation| allocation.place.clone()).collect();
         assert_eq!((&places[0], &places[1]), (&places[2], &places[3]));
         assert!(places[1].start >= places[0].end);
     }
 
     #[test]
     fn separates_lengths_only_within_size_limit() {
-        let all = || vec![tenant(0..1, 100), tenant(2..3, 50)];
+        let all = || vec![allocation(0..1, 100), allocation(2..3, 50)];
         let separate = settle(&mut all(), 1000);
         assert!(separate >= 150);
         assert_eq!(settle(&mut all(), separate), separate);
@@ -348,18 +367,22 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below as usize
         };
-        let mut tenants: Vec<Allocation> = (0..600)
+        let mut allocations: Vec<Allocation> = (0..600)
             .map(|_| {
                 let start = draw(200);
-                tenant(start..start + 1 + draw(20), draw(500))
+                allocation(start..start + 1 + draw(20), draw(500))
             })
             .collect();
         let alive = |time: usize| {
-            let here = tenants.iter().filter(|tenant| tenant.life.contains(&time));
-            here.map(|tenant| tenant.length.next_multiple_of(FLOATS_PER_LINE)).sum::<usize>()
+            let here = allocations.iter().filter(|allocation| allocation.life.contains(&time));
+            here.map(|allocation| allocation.length.next_multiple_of(FLOATS_PER_LINE))
+                .sum::<usize>()
         };
-        let most = (0..220).map(alive).max().unwrap_or(0);
-        let total = checked(&mut tenants, settle_in_time);
-        assert!(total < most * 3 / 2, "{total} floats for at most {most} at once");
+        let peak = (0..220).map(alive).max().unwrap_or(0);
+        let total = check_no_overlap(&mut allocations, settle_in_time);
+        assert!(
+            total < peak * 3 / 2,
+            "the arena has {total} floats, but at most {peak} are live at once"
+        );
     }
 }

@@ -47,12 +47,12 @@ fn weights_expand_like_reference_kernels() {
                 if !dense || !op.kind().is_some_and(OpKind::is_constexpr) {
                     continue;
                 }
-                let known = source.known(op.outputs[0]).expect("it is constant");
-                let expected = known.array(&source).expect("it expands");
+                let known = source.known(op.outputs[0]).expect("a constant");
+                let expected = known.array(&source).expect("an array");
                 let Some(weights) = Weights::of(&function, op.outputs[0], numerics) else {
                     assert!(
                         expected.view().is_empty(),
-                        "{id}: `{}` is not described",
+                        "{id}: `Weights` does not support `{}`",
                         op.type_name()
                     );
                     continue;
@@ -71,14 +71,17 @@ fn weights_expand_like_reference_kernels() {
                     assert!(same(&panel, wanted), "{id}: {panel:?} {wanted:?}");
                 }
                 let panels = WeightPanels::new(weights, columns, rows, Order::OutputsFirst);
-                panels.expect("as many").fill(0..columns, 0..rows, rows, &mut panel);
-                let turned: Vec<f32> =
+                panels.expect("matching sizes").fill(0..columns, 0..rows, rows, &mut panel);
+                let transposed: Vec<f32> =
                     (0..rows * columns).map(|at| wanted[at % rows * columns + at / rows]).collect();
-                assert!(same(&panel, &turned), "{id}: {panel:?} {turned:?}");
+                assert!(same(&panel, &transposed), "{id}: {panel:?} {transposed:?}");
             }
         }
     }
-    assert!(described > 500 && taken > 150, "{described} described, {taken} taken by kernels");
+    assert!(
+        described > 500 && taken > 150,
+        "only {described} constants became `Weights`, and {taken} of them are supported by kernels"
+    );
 }
 
 /// Compares with a tolerance, since kernels may multiply before they subtract.
@@ -141,9 +144,9 @@ fn folds_block_scales_into_palettes() {
     assert!(problems.is_empty(), "{problems:?}");
     let source =
         FunctionContext::new(function.clone(), analysis, Numerics::Fast, Limits::default());
-    let known = source.known(scaled).expect("it is constant");
-    let weights = Weights::of(&function, scaled, Numerics::Fast).expect("it is described");
-    assert_eq!(weights.expand(), *known.array(&source).expect("it expands"));
+    let known = source.known(scaled).expect("a constant");
+    let weights = Weights::of(&function, scaled, Numerics::Fast).expect("supported weights");
+    assert_eq!(weights.expand(), *known.array(&source).expect("an array"));
     assert!(weights.stored(4).is_some());
 }
 
@@ -154,7 +157,7 @@ struct Chains {
 }
 
 impl Chains {
-    fn stated(&mut self, dtype: DType, shape: &[u64]) -> Binding {
+    fn literal(&mut self, dtype: DType, shape: &[u64]) -> Binding {
         let count = dtype.storage_bytes(shape.iter().product()).expect("a fixed width");
         let bytes: Vec<u8> = (0..count)
             .map(|_| {
@@ -182,7 +185,7 @@ impl Chains {
     fn table(&mut self, indices: DType, shape: &[u64], entries: &[i8]) -> Binding {
         let bytes = entries.iter().map(|&entry| entry as u8).collect::<Vec<_>>();
         let lut = [&vec![1; shape.len()][..], &[entries.len() as u64, 1]].concat();
-        let indices = self.stated(indices, shape);
+        let indices = self.literal(indices, shape);
         let op = Op::new(OpKind::ConstexprLutToDense)
             .with("indices", indices)
             .with("lut", Binding::Literal(Constant::weight(DType::Int8, &lut, bytes)));
@@ -193,14 +196,14 @@ impl Chains {
         let bytes: Vec<u8> =
             entries.iter().flat_map(|&entry| half::f16::from_f32(entry).to_le_bytes()).collect();
         let lut = [&vec![1; shape.len()][..], &[2, 1]].concat();
-        let indices = self.stated(DType::UInt1, shape);
+        let indices = self.literal(DType::UInt1, shape);
         let op = Op::new(OpKind::ConstexprLutToDense)
             .with("indices", indices)
             .with("lut", Binding::Literal(Constant::weight(DType::Fp16, &lut, bytes)));
         self.add(op, DType::Fp16, shape)
     }
 
-    /// Codes of five bits: odd numbers with a sign of their own, halved.
+    /// 5-bit codes as a product: an odd number from 1 to 31 (4-bit table) times -0.5 or 0.5 (1-bit table).
     fn five_bits(&mut self, shape: &[u64]) -> Binding {
         let odd: Vec<i8> = (0..16).map(|at| 2 * at + 1).collect();
         let odd = self.table(DType::UInt4, shape, &odd);
@@ -232,26 +235,26 @@ fn kernels_decode_gguf_style_nested_weights() {
     for group in [16, 32] {
         let groups = [rows, columns / group];
         let units = [rows, 1];
-        type Made = fn(&mut Chains, [u64; 2], [u64; 2], [u64; 2]) -> Binding;
+        type Build = fn(&mut Chains, [u64; 2], [u64; 2], [u64; 2]) -> Binding;
         // As GGUF files store Q4_1, Q4_K, Q5_1, Q5_K, Q3_K and Q6_K.
-        let chains: [(&str, Made); 6] = [
+        let chains: [(&str, Build); 6] = [
             ("offsets", |it, whole, groups, _| {
                 let (data, scale) =
-                    (it.stated(DType::UInt4, &whole), it.stated(DType::Fp16, &groups));
+                    (it.literal(DType::UInt4, &whole), it.literal(DType::Fp16, &groups));
                 let products = it.scaled(&whole, data, scale, None);
                 let (ones, offset) =
-                    (it.floats(&groups, [1.0; 2]), it.stated(DType::Fp16, &groups));
+                    (it.floats(&groups, [1.0; 2]), it.literal(DType::Fp16, &groups));
                 it.scaled(&whole, products, ones, Some(offset))
             }),
             ("nested offsets", |it, whole, groups, units| {
                 let six: Vec<i8> = (0..64).collect();
                 let mut factors = || {
                     let (steps, unit) =
-                        (it.table(DType::UInt6, &groups, &six), it.stated(DType::Fp16, &units));
+                        (it.table(DType::UInt6, &groups, &six), it.literal(DType::Fp16, &units));
                     it.scaled(&groups, steps, unit, None)
                 };
                 let (scale, offset) = (factors(), factors());
-                let data = it.stated(DType::UInt4, &whole);
+                let data = it.literal(DType::UInt4, &whole);
                 let products = it.scaled(&whole, data, scale, None);
                 let ones = it.floats(&groups, [1.0; 2]);
                 it.scaled(&whole, products, ones, Some(offset))
@@ -259,29 +262,29 @@ fn kernels_decode_gguf_style_nested_weights() {
             ("five bits", |it, whole, groups, _| {
                 let data = it.five_bits(&whole);
                 let (scale, shift) =
-                    (it.stated(DType::Fp16, &groups), it.floats(&groups, [-15.5; 2]));
+                    (it.literal(DType::Fp16, &groups), it.floats(&groups, [-15.5; 2]));
                 let products = it.scaled(&whole, data, scale, Some(shift));
                 let (ones, offset) =
-                    (it.floats(&groups, [1.0; 2]), it.stated(DType::Fp16, &groups));
+                    (it.floats(&groups, [1.0; 2]), it.literal(DType::Fp16, &groups));
                 it.scaled(&whole, products, ones, Some(offset))
             }),
             ("five bits without offsets", |it, whole, groups, _| {
                 let data = it.five_bits(&whole);
                 let (scale, shift) =
-                    (it.stated(DType::Fp16, &groups), it.floats(&groups, [0.5; 2]));
+                    (it.literal(DType::Fp16, &groups), it.floats(&groups, [0.5; 2]));
                 it.scaled(&whole, data, scale, Some(shift))
             }),
             ("three bits", |it, whole, groups, units| {
                 let six: Vec<i8> = (-32..32).collect();
                 let (steps, unit) =
-                    (it.table(DType::UInt6, &groups, &six), it.stated(DType::Fp16, &units));
+                    (it.table(DType::UInt6, &groups, &six), it.literal(DType::Fp16, &units));
                 let scale = it.scaled(&groups, steps, unit, None);
                 let data = it.table(DType::UInt3, &whole, &[-4, -3, -2, -1, 0, 1, 2, 3]);
                 it.scaled(&whole, data, scale, None)
             }),
             ("six bits", |it, whole, groups, units| {
                 let (steps, unit) =
-                    (it.stated(DType::Int8, &groups), it.stated(DType::Fp16, &units));
+                    (it.literal(DType::Int8, &groups), it.literal(DType::Fp16, &units));
                 let scale = it.scaled(&groups, steps, unit, None);
                 let six: Vec<i8> = (-32..32).collect();
                 let data = it.table(DType::UInt6, &whole, &six);
@@ -302,12 +305,16 @@ fn kernels_decode_gguf_style_nested_weights() {
                     numerics,
                     Limits::default(),
                 );
-                let known = source.known(value).expect("it is constant");
-                let expected = known.array(&source).expect("it expands");
-                let weights = Weights::of(&function, value, numerics).expect("it is described");
+                let known = source.known(value).expect("a constant");
+                let expected = known.array(&source).expect("an array");
+                let weights = Weights::of(&function, value, numerics).expect("supported weights");
                 assert_eq!(weights.expand().to_bytes(), expected.to_bytes(), "{name}");
                 let Some(stored) = weights.stored(rows as usize) else {
-                    assert_eq!(numerics, Numerics::Rounded, "{name} is not taken by kernels");
+                    assert_eq!(
+                        numerics,
+                        Numerics::Rounded,
+                        "{name}: kernels do not support the weights"
+                    );
                     continue;
                 };
                 let (rows, columns) = (rows as usize, columns as usize);
@@ -347,21 +354,21 @@ fn plans_leave_weights_compressed() {
             };
             let op = function.add_op(body, compressed, [("w".to_owned(), ty)]);
             let weight = function.op(op).outputs[0];
-            let (taken, given) = match kind {
+            let (input_type, width) = match kind {
                 OpKind::Linear => (Type::tensor(DType::Fp16, &[2, columns]), rows),
                 OpKind::Matmul => (Type::tensor(DType::Fp16, &[2, rows]), columns),
                 _ => (Type::tensor(DType::Int32, &[2]), columns),
             };
-            let x = function.add_input(body, "x", taken);
-            let [of_input, of_weight] = match kind {
+            let x = function.add_input(body, "x", input_type);
+            let [input_name, weight_name] = match kind {
                 OpKind::Linear => ["x", "weight"],
                 OpKind::Matmul => ["x", "y"],
                 _ => ["indices", "x"],
             };
             let op = Op::new(kind)
-                .with(of_input, Binding::Value(x))
-                .with(of_weight, Binding::Value(weight));
-            let ty = Type::tensor(DType::Fp16, &[2, given]);
+                .with(input_name, Binding::Value(x))
+                .with(weight_name, Binding::Value(weight));
+            let ty = Type::tensor(DType::Fp16, &[2, width]);
             let op = function.add_op(body, op, [("y".to_owned(), ty)]);
             let output = function.op(op).outputs[0];
             function.block_mut(body).outputs.push(output);
@@ -370,13 +377,13 @@ fn plans_leave_weights_compressed() {
             assert!(problems.is_empty(), "{problems:?}");
             let limits = Limits::default();
             let source = FunctionContext::new(function.clone(), analysis, Numerics::Fast, limits);
-            let known = source.known(weight).expect("it is constant");
+            let known = source.known(weight).expect("a constant");
             let shape = source.analysis.ty(x).and_then(Type::as_tensor).expect("a tensor");
             let shape = shape.known_shape().expect("a shape");
             let shapes = vec![shape.into_iter().map(|extent| extent as usize).collect()];
             let machine = CpuContext { pool: Pool::new(1), isa: Isa::detect() };
             plan(&source, &machine, &PlanKey { shapes, observed: false }).expect("a plan");
-            assert!(known.expanded().is_none(), "`{}` expands its weight", kind.name());
+            assert!(known.expanded().is_none(), "planning `{}` expanded its weight", kind.name());
         }
     }
 }
@@ -393,12 +400,12 @@ fn weights_share_buffer_with_program() {
         [("w".to_owned(), Type::tensor(DType::Fp16, &[4, 8]))],
     );
     let weights = Weights::of(&function, function.op(op).outputs[0], Numerics::Fast);
-    assert!(weights.expect("it is described").codes.data.same_place(&data));
+    assert!(weights.expect("supported weights").codes.data.same_place(&data));
 }
 
 #[test]
 fn declines_weights_with_inconsistent_sizes() {
-    let described = |op: Op, shape: &[u64]| {
+    let accepts = |op: Op, shape: &[u64]| {
         let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
         let body = function.body;
         let ty = Type::tensor(DType::Fp32, shape);
@@ -412,19 +419,19 @@ fn declines_weights_with_inconsistent_sizes() {
         Op::new(OpKind::ConstexprBlockwiseShiftScale).with("data", data).with("scale", scale)
     };
     let scale = || bytes(DType::Fp32, &[2, 1], 8);
-    assert!(described(blockwise(bytes(DType::Int8, &[2, 3], 6), scale()), &[2, 3]));
+    assert!(accepts(blockwise(bytes(DType::Int8, &[2, 3], 6), scale()), &[2, 3]));
     // Too few bytes, blocks that do not divide the shape, and sizes beyond the address space.
-    assert!(!described(blockwise(bytes(DType::Int8, &[2, 3], 5), scale()), &[2, 3]));
-    assert!(!described(blockwise(bytes(DType::Int8, &[3, 2], 6), scale()), &[3, 2]));
+    assert!(!accepts(blockwise(bytes(DType::Int8, &[2, 3], 5), scale()), &[2, 3]));
+    assert!(!accepts(blockwise(bytes(DType::Int8, &[3, 2], 6), scale()), &[3, 2]));
     let wide = [0, 1 << 40, 1 << 40];
     let empty = || bytes(DType::Fp32, &wide, 0);
-    assert!(!described(blockwise(bytes(DType::Int8, &wide, 0), empty()), &wide));
-    // A mask that sets more elements than there are.
+    assert!(!accepts(blockwise(bytes(DType::Int8, &wide, 0), empty()), &wide));
+    // A mask with more set bits than nonzero elements.
     let sparse = |count: usize| {
         Op::new(OpKind::ConstexprSparseToDense)
             .with("nonzero_data", bytes(DType::Int8, &[count as u64], count))
             .with("mask", bytes(DType::UInt1, &[11], 2))
     };
-    assert!(described(sparse(11), &[11]));
-    assert!(!described(sparse(10), &[11]));
+    assert!(accepts(sparse(11), &[11]));
+    assert!(!accepts(sparse(10), &[11]));
 }

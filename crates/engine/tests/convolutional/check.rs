@@ -43,7 +43,7 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
                 let mut observe = |_: &str, _: &str, _: &Value| seen += 1;
                 let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
                 let expected = session.run_with(&[("x", input())], &mut hooks).expect("it runs");
-                assert!(seen > 0, "somebody looked on");
+                assert!(seen > 0, "the observer was not called");
                 let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
                 let found = session.run_with(&[("x", input())], &mut hooks).expect("it runs");
                 let what = format!("{dtype} {numerics:?} on {threads} threads");
@@ -77,7 +77,10 @@ fn close(found: &Array, expected: &Array, tolerance: f32, what: &str) {
         panic!("{what} holds no floats");
     };
     let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-    assert!(scale > 0.0 && scale.is_finite(), "{what} tells something");
+    assert!(
+        scale > 0.0 && scale.is_finite(),
+        "{what}: the expected values are all zero or not finite"
+    );
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert!(
             (found - expected).abs() <= tolerance * scale,
@@ -100,13 +103,13 @@ fn program(x: &[usize], body: &str, dtype: &str) -> String {
     )
 }
 
-/// Writes the constants.
+/// Replaces `W[…]` and `P[…]` with constants of random numbers.
 fn constants(body: &str, dtype: &str) -> String {
     let mut numbers = Numbers(7);
     let mut text = String::new();
     let mut rest = body;
     while let Some(at) = rest.find(" W[").into_iter().chain(rest.find(" P[")).min() {
-        let end = at + rest[at..].find(']').expect("a constant ends");
+        let end = at + rest[at..].find(']').expect("a closing bracket");
         let shape: Vec<usize> = rest[at + 3..end]
             .split(',')
             .map(|extent| extent.trim().parse().expect("an extent"))

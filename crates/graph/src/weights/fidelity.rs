@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn fp16_snr_of_gguf_codes_is_in_expected_range() {
-        let decibels = |scheme, keeps| blocks(scheme, 300).fp16_decibels(keeps).expect("reads");
+        let decibels =
+            |scheme, keeps| blocks(scheme, 300).fp16_decibels(keeps).expect("readable weights");
         assert_eq!(decibels(Scheme::Q4_0, true), None);
         assert_eq!(decibels(Scheme::Q8_0, true), None);
         for scheme in [Scheme::Q4_1, Scheme::Q5_1, Scheme::Q4_K, Scheme::Q5_K, Scheme::Q6_K] {
@@ -148,9 +149,9 @@ mod tests {
         let decibels = |floats: &[f32]| {
             Param::floats([floats.len() as u64], floats).and_then(|it| it.fp16_decibels(true))
         };
-        assert_eq!(decibels(&[1.0, -0.5, 0.25]).expect("reads"), None);
+        assert_eq!(decibels(&[1.0, -0.5, 0.25]).expect("readable weights"), None);
         let exact = 1.0 + 2f32.powi(-12);
-        let found = decibels(&[exact]).expect("reads").expect("a loss");
+        let found = decibels(&[exact]).expect("readable weights").expect("a loss");
         // The error is 2^-12 of the number.
         assert!((found - 72.25).abs() < 0.05, "{found}");
     }

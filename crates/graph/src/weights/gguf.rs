@@ -384,9 +384,9 @@ mod tests {
     #[test]
     fn reverses_gguf_dimension_order() {
         let data: Vec<u8> = (0..6).flat_map(|x| (x as f32).to_le_bytes()).collect();
-        let gguf = parse(&Buffer::from(file(0, &[3, 2], &data))).expect("sound");
+        let gguf = parse(&Buffer::from(file(0, &[3, 2], &data))).expect("a valid file");
         assert_eq!(gguf.metadata["general.name"].as_str(), Some("tiny"));
-        let (name, param) = gguf.tensors().next().expect("one");
+        let (name, param) = gguf.tensors().next().expect("a tensor");
         assert_eq!((name, param.shape()), ("w", &[2, 3][..]));
         assert_eq!(param.to_floats().expect("floats"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     }
@@ -394,10 +394,10 @@ mod tests {
     #[test]
     fn rejects_invalid_tensors_and_truncated_files() {
         let refusal = |bytes: Vec<u8>| parse(&Buffer::from(bytes)).expect_err("refused");
-        let foreign =
-            parse(&Buffer::from(file(99, &[32], &[0; 34]))).expect("one tensor is left out");
-        assert!(foreign.refusal("w").expect("refused").contains("scheme 99"));
-        assert_eq!(foreign.tensors().count(), 0);
+        let unknown_scheme =
+            parse(&Buffer::from(file(99, &[32], &[0; 34]))).expect("the tensor is skipped");
+        assert!(unknown_scheme.refusal("w").expect("refused").contains("scheme 99"));
+        assert_eq!(unknown_scheme.tensors().count(), 0);
         assert!(refusal(file(8, &[33], &[0; 64])).contains("multiples of 32"));
         assert!(refusal(file(8, &[32], &[0; 8])).contains("beyond the end"));
         assert!(refusal(file(8, &[u64::MAX - 31, 32], &[0; 34])).contains("is too large"));
@@ -426,17 +426,17 @@ mod tests {
         let mut words = Vec::new();
         text(&mut words, "one");
         text(&mut words, "two");
-        let gguf = parse(&Buffer::from(array(8, 2, &words))).expect("sound");
+        let gguf = parse(&Buffer::from(array(8, 2, &words))).expect("a valid file");
         let values = gguf.metadata["a"].as_array().expect("an array");
         let words: Vec<_> = values.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
         assert_eq!((values.len(), words), (2, vec!["one".to_owned(), "two".to_owned()]));
 
         let nested =
             [&8u32.to_le_bytes()[..], &1u64.to_le_bytes(), &1u64.to_le_bytes(), b"x"].concat();
-        let gguf = parse(&Buffer::from(array(9, 1, &nested))).expect("sound");
+        let gguf = parse(&Buffer::from(array(9, 1, &nested))).expect("a valid file");
         let outer = gguf.metadata["a"].as_array().expect("an array");
-        let inner = outer.iter().next().expect("one");
-        let inner = inner.as_array().expect("an array").iter().next().expect("one");
+        let inner = outer.iter().next().expect("one element");
+        let inner = inner.as_array().expect("an array").iter().next().expect("one element");
         assert_eq!(inner.as_str(), Some("x"));
     }
 

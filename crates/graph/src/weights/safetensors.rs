@@ -97,7 +97,7 @@ mod tests {
         let header =
             r#"{"__metadata__":{"a":"b"},"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#;
         let data: Vec<u8> = [9.0f32, 1.5, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-        let tensors = parse(&file(header, &data)).expect("sound");
+        let tensors = parse(&file(header, &data)).expect("a valid file");
         assert_eq!(tensors[0].0, "w");
         assert_eq!(tensors[0].1.to_floats().expect("floats"), [1.5, -2.0]);
     }
@@ -105,11 +105,15 @@ mod tests {
     #[test]
     fn rejects_invalid_offsets_shapes_and_headers() {
         let beyond = r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
-        assert!(parse(&file(beyond, &[0; 4])).expect_err("short").contains("beyond the end"));
-        let wrong = r#"{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#;
-        assert!(parse(&file(wrong, &[0; 8])).expect_err("wrong").contains("do not fill"));
+        assert!(
+            parse(&file(beyond, &[0; 4])).expect_err("truncated data").contains("beyond the end")
+        );
+        let mismatched = r#"{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#;
+        assert!(
+            parse(&file(mismatched, &[0; 8])).expect_err("wrong shape").contains("do not fill")
+        );
         let huge = r#"{"w":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,8]}}"#;
-        assert!(parse(&file(huge, &[0; 8])).expect_err("huge").contains("do not fill"));
+        assert!(parse(&file(huge, &[0; 8])).expect_err("huge shape").contains("do not fill"));
         assert!(parse(&Buffer::from(vec![255; 64])).expect_err("noise").contains("neither"));
         assert!(parse(&Buffer::from(vec![])).expect_err("empty").contains("neither"));
     }

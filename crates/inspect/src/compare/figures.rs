@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn error_metrics_match_definition() {
-        let found =
-            figures(&floats(&[3.0, -4.0, 0.0]), &floats(&[3.0, -4.5, 0.25])).expect("alike");
+        let found = figures(&floats(&[3.0, -4.0, 0.0]), &floats(&[3.0, -4.5, 0.25]))
+            .expect("comparable arrays");
         assert_eq!((found.elements, found.differing, found.unlike), (3, 2, 0));
         assert_eq!((found.max_absolute, found.mean_absolute), (0.5, 0.25));
         assert_eq!(found.max_relative, 0.125);
@@ -199,10 +199,11 @@ mod tests {
     #[test]
     fn mismatched_non_finite_values_count_as_unlike() {
         let same = floats(&[f32::NAN, f32::INFINITY, 1.0]);
-        let found = figures(&same, &same).expect("alike");
+        let found = figures(&same, &same).expect("comparable arrays");
         assert_eq!((found.unlike, found.differing), (0, 0));
         assert_eq!((found.nan, found.infinite, found.snr()), ([1, 1], [1, 1], f64::INFINITY));
-        let found = figures(&floats(&[1.0, 7e4]), &floats(&[1.0, f32::INFINITY])).expect("alike");
+        let found = figures(&floats(&[1.0, 7e4]), &floats(&[1.0, f32::INFINITY]))
+            .expect("comparable arrays");
         assert_eq!((found.unlike, found.infinite, found.snr()), (1, [0, 1], f64::NEG_INFINITY));
         assert!(!found.is_within(1.0));
     }
@@ -210,9 +211,11 @@ mod tests {
     #[test]
     fn mask_values_match_across_precisions() {
         let masked = floats(&[f32::MIN, f32::MIN, 1.0]);
-        let found = figures(&masked, &floats(&[-65504.0, f32::NEG_INFINITY, 1.0])).expect("alike");
+        let found = figures(&masked, &floats(&[-65504.0, f32::NEG_INFINITY, 1.0]))
+            .expect("comparable arrays");
         assert_eq!((found.differing, found.unlike, found.snr()), (0, 0, f64::INFINITY));
-        let found = figures(&masked, &floats(&[65504.0, f32::NAN, 1.0])).expect("alike");
+        let found =
+            figures(&masked, &floats(&[65504.0, f32::NAN, 1.0])).expect("comparable arrays");
         assert_eq!((found.differing, found.unlike), (2, 1));
         assert!(!found.is_within(0.5));
     }
@@ -220,7 +223,8 @@ mod tests {
     #[test]
     fn fp64_overflow_is_not_treated_as_mask() {
         let found = floats(&[f32::INFINITY, -f32::INFINITY]);
-        let figures = |reference| figures_of_doubles(&[2], reference, &found).expect("alike");
+        let figures =
+            |reference| figures_of_doubles(&[2], reference, &found).expect("comparable arrays");
         assert_eq!(figures(&[1e300, -1e39]).unlike, 2);
         assert_eq!(figures(&[f64::MAX, f64::NEG_INFINITY]).unlike, 0);
     }
@@ -229,9 +233,10 @@ mod tests {
     fn compares_integers_zero_vectors_and_scalars() {
         let ints =
             |elements: &[i32]| Array::ints(DType::Int32, [elements.len()], elements.to_vec());
-        let found = figures(&ints(&[1, 2, 3, 4]), &ints(&[1, 2, 3, 9])).expect("alike");
+        let found = figures(&ints(&[1, 2, 3, 4]), &ints(&[1, 2, 3, 9])).expect("comparable arrays");
         assert!(found.is_within(0.25) && !found.is_within(0.2));
-        let found = figures(&floats(&[0.0, 0.0]), &floats(&[0.0, 1e-9])).expect("alike");
+        let found =
+            figures(&floats(&[0.0, 0.0]), &floats(&[0.0, 1e-9])).expect("comparable arrays");
         assert_eq!((found.cosine, found.max_relative), (None, f64::INFINITY));
         let scalar = Array::floats(DType::Fp32, [], vec![1.0]);
         assert!(figures(&scalar, &floats(&[1.0])).is_ok());

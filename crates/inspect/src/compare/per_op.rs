@@ -466,7 +466,7 @@ mod tests {
 
     use super::*;
 
-    /// Scaled values are compared without the power of two that the metadata contains.
+    /// Values that the metadata marks as scaled by a power of two are scaled back before they are compared.
     #[test]
     fn scaling_exponents_are_undone_before_comparison() {
         const SCALED: &str = "
@@ -483,24 +483,27 @@ mod tests {
         let one = open(REFERENCE, Numerics::Fast);
         let mut other = open(SCALED, Numerics::Fast);
         let steps = [vec![("x".to_owned(), Array::floats(DType::Fp32, [3], vec![1.0, 2.0, 3.0]))]];
-        let told = |other: &(Model, Arc<dyn Executable>)| {
+        let snr_of_b = |other: &(Model, Arc<dyn Executable>)| {
             let found = per_op(&running(&one, &steps), &running(other, &steps));
             let found = found.expect("both run");
-            let step = found.steps.iter().find(|step| step.name == "b").expect("it is in both");
-            step.figures.as_ref().expect("alike").snr()
+            let step = found.steps.iter().find(|step| step.name == "b").expect("a step for `b`");
+            step.figures.as_ref().expect("comparable arrays").snr()
         };
-        assert_eq!(told(&other), f64::INFINITY);
+        assert_eq!(snr_of_b(&other), f64::INFINITY);
         let metadata = other.0.description.metadata.get_or_insert_default();
         metadata.set_user_defined(super::super::SCALES_KEY, "{\"b_cast_fp16\": 2, \"a\": 0}");
-        assert!(told(&other) < 3.0, "it is taken for four times what it is meant to be");
+        assert!(
+            snr_of_b(&other) < 3.0,
+            "the exponent 2 wrongly divides `b` by 4, so the SNR must drop"
+        );
         let metadata = other.0.description.metadata.get_or_insert_default();
         metadata.set_user_defined(super::super::SCALES_KEY, "{\"b\": 1000000}");
-        assert_eq!(told(&other), f64::INFINITY);
-        metadata_is_nothing(&mut other.0);
-        assert_eq!(told(&other), f64::INFINITY);
+        assert_eq!(snr_of_b(&other), f64::INFINITY);
+        set_malformed_scales(&mut other.0);
+        assert_eq!(snr_of_b(&other), f64::INFINITY);
     }
 
-    fn metadata_is_nothing(model: &mut Model) {
+    fn set_malformed_scales(model: &mut Model) {
         let metadata = model.description.metadata.get_or_insert_default();
         metadata.set_user_defined(super::super::SCALES_KEY, "[1, 2]");
     }
@@ -568,9 +571,9 @@ mod tests {
 
     #[test]
     fn same_name_with_different_op_is_not_paired() {
-        // `a` is an operand of `b` in one program and an intermediate value in the other.
-        let renamed = REFERENCE.replace("a = add(x = x, y = x)", "a = mul(x = x, y = x)");
-        let (one, two) = (open(REFERENCE, Numerics::Fast), open(&renamed, Numerics::Fast));
+        // One program computes `a` with `add`, the other with `mul`.
+        let changed = REFERENCE.replace("a = add(x = x, y = x)", "a = mul(x = x, y = x)");
+        let (one, two) = (open(REFERENCE, Numerics::Fast), open(&changed, Numerics::Fast));
         let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 2.0]);
         let steps = [vec![("x".to_owned(), x)]];
         let found = per_op(&running(&one, &steps), &running(&two, &steps)).expect("both run");

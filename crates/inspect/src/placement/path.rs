@@ -52,7 +52,7 @@ mod tests {
         total + if path.last() == Some(&true) { END_MS } else { 0.0 }
     }
 
-    /// A path written as one letter for each operation.
+    /// A path with one letter for each operation: `n` on the Neural Engine, `c` on the CPU.
     fn shown(path: &[bool]) -> String {
         path.iter().map(|&engine| if engine { 'n' } else { 'c' }).collect()
     }
@@ -68,20 +68,21 @@ mod tests {
     #[test]
     fn segment_must_save_more_than_switch_cost() {
         let found = |savings: &[Option<f64>]| shown(&cheapest(&times(savings)));
-        // The whole graph: 0.25 ms.
+        // The whole graph must save 0.25 ms.
         assert_eq!(found(&[Some(0.24)]), "c");
         assert_eq!(found(&[Some(0.26)]), "n");
-        // At the beginning 0.25 ms, in the middle 0.375 ms.
+        // A segment must save 0.25 ms at the beginning, and 0.375 ms in the middle.
         assert_eq!(found(&[Some(0.26), None]), "nc");
         assert_eq!(found(&[Some(0.24), None]), "cc");
         assert_eq!(found(&[None, Some(0.37), None]), "ccc");
         assert_eq!(found(&[None, Some(0.38), None]), "cnc");
-        // Two segments that each pay, and an operation between them that neither engine is faster at.
+        // Two segments that save enough, with an operation between them that only the CPU supports. The last operation
+        // is equally fast on both, and stays on the Neural Engine.
         assert_eq!(found(&[Some(0.3), None, Some(0.4), Some(0.0)]), "ncnn");
         assert_eq!(found(&[]), "");
     }
 
-    /// One 3×3 convolution saves 0.095 ms and stays on the CPU, four go to the Neural Engine; two around a reduction stay.
+    /// A 3×3 convolution saves 0.095 ms. One alone and two around a reduction stay on the CPU; four run on the Neural Engine.
     #[test]
     fn placement_matches_published_graphs() {
         let convolution = Times { cpu: 0.100_06, neural_engine: Some(0.004_67) };
@@ -91,7 +92,6 @@ mod tests {
         assert_eq!(shown(&cheapest(&[convolution, reduction, convolution])), "ccc");
     }
 
-    /// Every path of up to eight operations, tried one by one.
     #[test]
     fn cheapest_path_matches_brute_force() {
         let mut seed = 7_u64;
@@ -113,7 +113,10 @@ mod tests {
                 .map(|bits| (0..count).map(|at| bits >> at & 1 == 1).collect::<Vec<_>>());
             let least = paths.map(|path| cost(&times, &path)).fold(f64::INFINITY, f64::min);
             let found = cost(&times, &cheapest(&times));
-            assert!((found - least).abs() < 2.0 * ROUNDING_MS, "{found} is not {least}");
+            assert!(
+                (found - least).abs() < 2.0 * ROUNDING_MS,
+                "the path costs {found} ms; the cheapest costs {least} ms"
+            );
         }
     }
 }

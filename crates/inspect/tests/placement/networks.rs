@@ -1,4 +1,4 @@
-//! Networks that people deploy.
+//! Forecasts for common network architectures.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::{on, undescribed};
+use super::{on, without_description};
 
-/// A network under construction, in fp16 with weights that are not at hand.
+/// Builds an fp16 network. Its weights have a place in a file, but no data.
 struct Network(FunctionBuilder);
 
 impl Network {
@@ -103,8 +103,8 @@ impl Network {
         self.op(OpKind::ReduceMean, vec![("x", Binding::Value(x)), ("axes", ints(axes))])
     }
 
-    /// A layer of a transformer without the norms: attention over `tokens`, then two linear layers.
-    fn heads(&mut self, x: ValueId, tokens: i32, heads: i32, size: i32) -> ValueId {
+    /// Multi-head attention over `tokens` tokens, with the projections of query, key, value and output.
+    fn attention(&mut self, x: ValueId, tokens: i32, heads: i32, size: i32) -> ValueId {
         let width = (heads * size) as u64;
         let mut parts = Vec::new();
         for _ in 0..3 {
@@ -125,7 +125,7 @@ impl Network {
     fn finish(mut self, output: ValueId) -> Model {
         let body = self.0.function.body;
         self.0.function.block_mut(body).outputs = vec![output];
-        undescribed(Program { functions: vec![self.0.function], ..Program::default() })
+        without_description(Program { functions: vec![self.0.function], ..Program::default() })
     }
 }
 
@@ -243,7 +243,7 @@ fn vit_b_16() -> Model {
     x = net.binary(OpKind::Add, x, positions);
     for _ in 0..12 {
         let y = net.norm(x, 768);
-        let y = net.heads(y, 197, 12, 64);
+        let y = net.attention(y, 197, 12, 64);
         x = net.binary(OpKind::Add, x, Binding::Value(y));
         let y = net.norm(x, 768);
         let y = net.linear(y, 3072, 768);
@@ -262,7 +262,7 @@ fn vit_b_16() -> Model {
     net.finish(x)
 }
 
-/// A small Llama that looks its tokens up at run time.
+/// A small Llama with a token embedding, whose lookup is a `gather` at run time.
 fn llama() -> Model {
     let mut net = Network::new();
     let tokens = net.input("tokens", DType::Int32, &[1, 128]);
@@ -278,7 +278,7 @@ fn llama() -> Model {
     );
     for _ in 0..4 {
         let y = net.norm(x, 512);
-        let y = net.heads(y, 128, 8, 64);
+        let y = net.attention(y, 128, 8, 64);
         x = net.binary(OpKind::Add, x, Binding::Value(y));
         let y = net.norm(x, 512);
         let (gate, up) = (net.linear(y, 1376, 512), net.linear(y, 1376, 512));
@@ -305,7 +305,7 @@ fn vision_models_run_fully_on_neural_engine() {
     }
 }
 
-/// Kernels of 16 by 16, with which a ViT cuts its patches, are too large for an M1.
+/// The 16×16 kernel of ViT's patch convolution exceeds the limit of an M1.
 #[test]
 fn m1_keeps_16x16_patch_conv_off_neural_engine() {
     let plan = on("m1", &vit_b_16());
@@ -342,7 +342,7 @@ fn small_models_stay_on_cpu() {
     );
     let detail = plan.operations[0].detail.as_deref().unwrap_or_default();
     assert!(detail.contains("0.191 ms") && detail.contains("0.25 ms"), "{detail}");
-    // The single layers of classifiers that one finds in tutorials.
+    // A small classifier of linear layers, as in tutorials.
     let mut net = Network::new();
     let x = net.input("x", DType::Fp16, &[1, 784]);
     let x = net.linear(x, 128, 784);
@@ -367,6 +367,9 @@ fn plans_thousand_operations_within_time_limit() {
     };
     let best = (0..5).map(|_| time()).min().unwrap_or(Duration::MAX);
     // Type inference is several times slower without optimization.
-    let most = if cfg!(debug_assertions) { 250 } else { 50 };
-    assert!(best < Duration::from_millis(most), "{best:?}");
+    let limit = if cfg!(debug_assertions) { 250 } else { 50 };
+    assert!(
+        best < Duration::from_millis(limit),
+        "a forecast takes {best:?}; the limit is {limit} ms"
+    );
 }

@@ -1,8 +1,8 @@
-//! Lists of the operations that the Neural Engine runs always, never, and on a condition.
+//! Lists of the operations that the Neural Engine runs always, never, and under a condition.
 //!
-//! The source of the lists is the public study 751K/Apple-Neural-Engine-Microarchitecture-Study-M6 of October 2026 (M4, macOS
-//! 27.0.1, plans of Core ML); of what holds by generation, sbryngelson/ane-guide, read in November 2026. Each row is the last
-//! statement of a small program.
+//! The lists are from the public study 751K/Apple-Neural-Engine-Microarchitecture-Study-M6 of October 2026 (M4, macOS 27.0.1,
+//! plans of Core ML). The differences between generations are from sbryngelson/ane-guide, read in November 2026. Each row is
+//! the last statement of a small program.
 
 use coremill_inspect::placement::{Device, Reason};
 
@@ -157,7 +157,7 @@ fn body(row: &str) -> String {
         )
     };
     while let (Some(mark), true) = (row.chars().next(), row.chars().nth(1) == Some('[')) {
-        let (shape, rest) = row[2..].split_once("] ").expect("a shape ends");
+        let (shape, rest) = row[2..].split_once("] ").expect("a closing bracket");
         body += &match mark {
             'W' => weight("w", shape),
             'R' => [weight("h", "4, 8"), weight("c", "4, 8"), weight("u", &format!("{shape}, 8"))]
@@ -186,10 +186,11 @@ fn body(row: &str) -> String {
 /// Whether the last operation of a row could run on the Neural Engine of a chip, and the reason if not.
 fn supported(chip: &str, row: &str) -> (bool, Option<Reason>) {
     let plan = on(chip, &read(INPUTS, &body(row)));
-    let last = plan.operations.last().unwrap_or_else(|| panic!("{row}: nothing runs"));
+    let last =
+        plan.operations.last().unwrap_or_else(|| panic!("{row}: the plan has no operations"));
     assert_eq!(last.outputs[0], "y", "{row}");
-    let could = last.supported.contains(&Device::NeuralEngine);
-    (could, last.reason.filter(|reason| *reason != Reason::NotWorthIt))
+    let is_supported = last.supported.contains(&Device::NeuralEngine);
+    (is_supported, last.reason.filter(|reason| *reason != Reason::NotWorthIt))
 }
 
 fn rows(list: &str) -> impl Iterator<Item = &str> {
@@ -213,15 +214,15 @@ fn neural_engine_rejects_unsupported_operations() {
             };
             let call = row.trim_start_matches("int32 ").trim_start_matches("limit: ");
             let call = call.trim_start_matches("no path: ");
-            // Older chips refuse some of them for more reasons than one.
-            let (could, found) = supported(chip, call);
-            assert!(!could, "{chip}: {row}");
+            // On an M1, some operations are unsupported for several reasons, so the reason is not compared.
+            let (is_supported, found) = supported(chip, call);
+            assert!(!is_supported, "{chip}: {row}");
             assert!(chip == "m1" || found == Some(reason), "{chip}: {row}: {found:?}");
         }
     }
 }
 
-/// The last operation that runs, and the first that does not; for M4 unless the chip is named.
+/// A chip, the last operation within one of its limits, and the first operation beyond the limit.
 const CONDITIONS: &[(&str, &str, &str)] = &[
     (
         "m4",
@@ -255,7 +256,7 @@ fn neural_engine_support_boundaries_are_exact() {
     }
 }
 
-/// Operations with the last chips that do not run them and the first that do.
+/// An operation, the last chips of each series that do not run it, and the first that do.
 const GENERATIONS: &[(&str, [&str; 2], [&str; 2])] = &[
     ("sin(x = x)", ["a14", "m2"], ["a15", "m3"]),
     ("cos(x = x)", ["a14", "m2"], ["a15", "m3"]),

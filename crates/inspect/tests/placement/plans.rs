@@ -7,7 +7,7 @@ use coremill_mil::text;
 
 use super::{on, read};
 
-/// The notes that Core ML leaves in its cache, with made-up numbers.
+/// Analytics as Core ML writes them to its cache, with made-up numbers.
 const ANALYTICS: &str = r#"program(1.3)
 {
     func main<ios18>(tensor_buffer<fp16, shape=[1, 16], strides=[32, 1], interleave_factors=[1, 1]> x) {
@@ -22,7 +22,7 @@ const ANALYTICS: &str = r#"program(1.3)
 #[test]
 fn reads_recorded_plan_from_core_ml_analytics() {
     let program = text::parse(ANALYTICS, &text::NoWeights).expect("it is MIL");
-    let plan = recorded(&program).expect("it has notes");
+    let plan = recorded(&program).expect("a recorded plan");
     assert_eq!(plan.origin(), "recorded on a Mac");
     let found: Vec<_> = plan
         .operations

@@ -4,7 +4,7 @@ use half::f16;
 use super::fixed::Sum;
 use super::*;
 
-/// Numbers of all magnitudes and kinds, the same each time.
+/// A deterministic random number generator.
 struct Noise(u64);
 
 impl Noise {
@@ -35,8 +35,8 @@ fn product(numerics: Numerics, isa: Isa, extents: Extents, factors: [&[f32]; 2])
     product
 }
 
-/// The rules, one element at a time and in integers: significands and exponents, no floats.
-fn by_rule(extents: Extents, factors: [&[f32]; 2]) -> Vec<f32> {
+/// The product computed by the Neural Engine's rules, one element at a time, with integer significands and exponents.
+fn expected_product(extents: Extents, factors: [&[f32]; 2]) -> Vec<f32> {
     let Extents { rows, depth, columns } = extents;
     let parts = |value: f32| {
         let bits = f16::from_f32(value).to_bits();
@@ -45,7 +45,7 @@ fn by_rule(extents: Extents, factors: [&[f32]; 2]) -> Vec<f32> {
         let sign = if bits >> 15 == 1 { -1 } else { 1 };
         (sign * significand, exponent.max(1) - 15)
     };
-    // To 2⁻¹⁶ from so many binary places.
+    // Rounds a fixed-point number with `places` fractional bits to multiples of 2⁻¹⁶.
     let to_units = |value: i128, places: i32| {
         let shift = places - 16;
         if shift <= 0 {
@@ -72,7 +72,7 @@ fn by_rule(extents: Extents, factors: [&[f32]; 2]) -> Vec<f32> {
             }
             let exact = sum as f64 / 65536.0;
             results.push(infinite.unwrap_or_else(|| {
-                // Candidates on both sides; the farther from zero in ties.
+                // Rounds to the nearest fp16 number. Ties go away from zero.
                 let near = f16::from_f64(exact).to_f64();
                 let other = f16::from_f64(2.0 * exact - near).to_f64();
                 let (one, two) = ((near - exact).abs(), (other - exact).abs());
@@ -88,14 +88,14 @@ fn by_rule(extents: Extents, factors: [&[f32]; 2]) -> Vec<f32> {
 fn ane_matmul_matches_fixed_point_definition() {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let shapes = [(1, 1, 1), (4, 9, 16), (5, 70, 33), (67, 3, 140), (40, 130, 3)];
-    // Ordinary numbers, small ones whose products are lost, large ones whose sums become infinite.
+    // Ordinary numbers, small ones whose products are flushed to zero, large ones whose sums become infinite, and all.
     for exponents in [8..18, 0..10, 10..31, 0..31] {
         for (rows, depth, columns) in shapes {
             let extents = Extents { rows, depth, columns };
             let left: Vec<f32> = (0..rows * depth).map(|_| noise.half(exponents.clone())).collect();
             let right: Vec<f32> =
                 (0..depth * columns).map(|_| noise.half(exponents.clone())).collect();
-            let wanted = by_rule(extents, [&left, &right]);
+            let wanted = expected_product(extents, [&left, &right]);
             for isa in Isa::available() {
                 let found = product(Numerics::Ane, isa, extents, [&left, &right]);
                 assert_eq!(found, wanted, "{isa} {exponents:?} {extents:?}");

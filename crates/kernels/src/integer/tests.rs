@@ -51,16 +51,16 @@ fn int8_matmul_matches_definition() {
                     IntegerWeights::pack(isa, [1, inputs, outputs], &zeros, left_zero, |o, i| {
                         right[o * inputs + i]
                     });
-                let rows_there = Rows::Dense { codes: &left, stride: inputs, rows };
+                let left_rows = Rows::Dense { codes: &left, stride: inputs, rows };
                 let mut floats = vec![0.0; rows * outputs];
                 let target = Target::Floats(&mut floats);
-                multiply(&pool, rows_there, &weights, &scaling, target, outputs);
+                multiply(&pool, left_rows, &weights, &scaling, target, outputs);
                 let mut codes = vec![0; rows * outputs];
                 let sum =
                     Sum { factor: 0.7, other_factor: 0.4, shift: -60.0, low: -90.0, high: 90.0 };
                 let target =
                     Target::Codes { codes: &mut codes, zero: 128, sum: Some((&other, sum)) };
-                multiply(&pool, rows_there, &weights, &scaling, target, outputs);
+                multiply(&pool, left_rows, &weights, &scaling, target, outputs);
                 for row in 0..rows {
                     for output in 0..outputs {
                         let (at, expected) = (row * outputs + output, result(row, output));
@@ -77,7 +77,7 @@ fn int8_matmul_matches_definition() {
     }
 }
 
-/// The sum of a window: the input's codes minus their zero, times the weights.
+/// The sum of a window: the input's codes minus their zero point, times the weights.
 fn convolved(
     window: &Window,
     (input, zero): (&[u8], u8),
@@ -186,7 +186,8 @@ fn int8_conv_pads_with_zero_point() {
 #[test]
 fn int8_depthwise_conv_matches_definition() {
     let (mut draw, pool) = (Draw(3), Pool::new(2));
-    // Includes few channels, of which several pixels fit a vector, and lines without a window inside.
+    // Includes small channel counts, of which several pixels fit a vector, and images so small that every window reaches into
+    // the padding.
     for (channels, kernel, stride, dilation, extent) in [
         (1, 3, 1, 1, 19usize),
         (8, 3, 1, 2, 9),
@@ -256,8 +257,8 @@ fn int8_depthwise_conv_matches_definition() {
 fn quantizes_to_nearest_step_in_either_layout() {
     let (mut draw, pool) = (Draw(4), Pool::new(2));
     let floats: Vec<f32> = (0..999).map(|_| draw.below(4000) as f32 * 0.01 - 20.0).collect();
-    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
-    let floats = [&floats[..], &odd].concat();
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
+    let floats = [&floats[..], &special].concat();
     for isa in Isa::available() {
         for signed in [false, true] {
             let steps = Steps { scale: 0.1, zero: 120, signed };

@@ -5,10 +5,10 @@ fn ramp(count: usize) -> Vec<u32> {
     (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761)).collect()
 }
 
-fn place(shape: &[usize], place: StridedSlice<'_>, mut at: usize) -> usize {
-    let mut offset = place.offset as isize;
+fn offset_of(shape: &[usize], slice: StridedSlice<'_>, mut at: usize) -> usize {
+    let mut offset = slice.offset as isize;
     for axis in (0..shape.len()).rev() {
-        offset += (at % shape[axis]) as isize * place.strides[axis];
+        offset += (at % shape[axis]) as isize * slice.strides[axis];
         at /= shape[axis];
     }
     offset as usize
@@ -30,7 +30,7 @@ fn check_copy(
             let source: Vec<$type> = elements.iter().map(|&element| element as $type).collect();
             let mut expected: Vec<$type> = vec![77; target];
             for at in 0..total {
-                expected[place(shape, to, at)] = source[place(shape, from, at)];
+                expected[offset_of(shape, to, at)] = source[offset_of(shape, from, at)];
             }
             let mut result: Vec<$type> = vec![77; target];
             copy_strided(pool, shape, &source, from, &mut result, to);

@@ -30,7 +30,7 @@ fn singles(values: &[f32]) -> Buffer {
 /// Moves the bytes to an unaligned address, which is possible in a file.
 fn misaligned(bytes: &[u8]) -> Buffer {
     let all = Buffer::from([&[0xff], bytes].concat());
-    all.slice(1..1 + bytes.len()).expect("these bytes are there")
+    all.slice(1..1 + bytes.len()).expect("bytes in range")
 }
 
 fn integers(random: &mut Random, dtype: DType, count: usize) -> Vec<i16> {
@@ -127,7 +127,7 @@ fn palette_sample(
     Sample { name: format!("palette {dtype} {shape:?}"), stored: stored.expect("it fits"), values }
 }
 
-/// Values of elements that [`nested_sample`] makes.
+/// How [`nested_sample`] encodes the elements.
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Integers(DType),
@@ -137,7 +137,8 @@ enum Values {
     Split,
 }
 
-/// Weights with nested scales and shifts: steps of some type, in units of several blocks. 32 is subtracted from 6-bit steps.
+/// Weights whose block scales and shifts are quantized themselves: each is a step of `steps_dtype` times a unit that several
+/// blocks share. 6-bit steps are stored with an offset of 32.
 fn nested_sample(
     random: &mut Random,
     of: Values,
@@ -150,11 +151,11 @@ fn nested_sample(
     nested_sample_of(random, of, Steps { dtype: steps_dtype, has_table, each }, size, shape)
 }
 
-/// Steps of [`nested_sample_of`].
+/// Quantized scales and shifts of [`nested_sample_of`].
 #[derive(Clone, Copy, Debug)]
 struct Steps {
     dtype: DType,
-    /// Whether a table subtracts 32.
+    /// Whether a table maps each stored step to the step minus 32.
     has_table: bool,
     /// Number of blocks with the same unit.
     each: usize,
@@ -219,9 +220,9 @@ fn nested_sample_of(
                 (data(&numbers), numbers)
             }
             Some(steps) => {
-                let meaning =
+                let decode =
                     |&step: &i16| f32::from(if table.is_some() { step - 32 } else { step });
-                let numbers = steps.iter().map(meaning).collect();
+                let numbers = steps.iter().map(decode).collect();
                 (misaligned(&packed::pack(steps_dtype, steps).expect("in range")), numbers)
             }
         };
@@ -381,7 +382,7 @@ fn stored_matmul_applies_epilogues() {
     }
 }
 
-/// Weights of all forms of which [`multiply_words`] reads integers.
+/// Weights in every format that [`multiply_words`] supports.
 fn word_samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> Vec<Sample> {
     let random = &mut Random::new(seed);
     let (size, shape) = ([rows * down, across * block], [down, across]);
@@ -418,10 +419,11 @@ fn int16_matmul_supports_every_integer_format() {
             }
         }
     }
-    assert_eq!(failed, Vec::<String>::new(), "all have words");
+    assert_eq!(failed, Vec::<String>::new(), "`multiply_words` should support these formats");
 }
 
-/// The numbers of blocks in all forms that are read right before the row, in rows of whole vectors and others.
+/// Block scales and shifts of every dtype that is decoded just before its row, with block counts that are a multiple of the
+/// vector length and others.
 #[test]
 fn int16_matmul_reads_block_scales_of_every_dtype() {
     let sizes: &[[usize; 3]] = match cfg!(miri) {

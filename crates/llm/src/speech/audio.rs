@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(samples_of(3, 1, 32, &floats), expected.map(|it| it as f32));
         let doubles: Vec<u8> = expected.iter().flat_map(|it| it.to_le_bytes()).collect();
         assert_eq!(samples_of(3, 1, 64, &doubles), expected.map(|it| it as f32));
-        // Two channels; the last frame is cut short.
+        // Two channels are averaged, and the incomplete last frame is dropped.
         assert_eq!(samples_of(3, 2, 32, &floats), [-0.25]);
     }
 

@@ -257,7 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// 0 to 9 are text, 10 ends it, 11 starts it, 12 and 13 are languages, 14 and 15 tasks; timestamps follow 16.
+    /// Token ids: 0 to 9 are text, 10 ends it, 11 starts it, 12 and 13 are languages, 14 and 15 are tasks, 16 disables timestamps,
+    /// and 17 to 23 are timestamps.
     fn rules() -> TokenRules {
         let json = json!({
             "decoder_start_token_id": 11,
@@ -313,14 +314,15 @@ mod tests {
     fn constrains_timestamps_to_ordered_pairs() {
         // The first token is one of the first two timestamps.
         assert_eq!(chosen(&[5, 20, 18], &[], true), Some(18));
-        // A text follows its first timestamp.
+        // After an opening timestamp, no other timestamp is allowed.
         assert_eq!(chosen(&[20, 16, 5], &[18], true), Some(5));
-        // A second timestamp, or the end, follows the end of a part, and none is earlier.
+        // After a closing timestamp comes another timestamp, which must not be earlier, or the end token.
         assert_eq!(chosen(&[5, 18, 20, 19], &[18, 5, 19], true), Some(20));
         assert_eq!(chosen(&[5, 19], &[18, 5, 19], true), Some(19));
         assert_eq!(chosen(&[5, 10], &[18, 5, 19], true), Some(10));
+        // A closing timestamp is later than its opening timestamp.
         assert_eq!(chosen(&[19, 20, 5], &[18, 5, 19, 19, 6], true), Some(20));
-        // Many timestamps are together more likely than a text.
+        // A timestamp is chosen if all timestamps together are more probable than the best text token.
         let mut logits = vec![0.0; 24];
         logits[5] = 1.5;
         assert!(rules().choose(&mut logits, &[17, 6], true).is_some_and(|id| id > 16));

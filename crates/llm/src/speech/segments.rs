@@ -89,7 +89,8 @@ mod tests {
         assert_eq!(found(&[7, 8]), (vec![(0.0, 30.0, 2)], 60));
         assert_eq!(found(&[]), (vec![(0.0, 30.0, 0)], 60));
         assert_eq!(found(&[100, 7, 112]), (vec![(0.0, 12.0, 3)], 60));
-        // The end of the last segment is complete, or cut off.
+        // After a single final timestamp, the next window starts after all 60 frames. Otherwise, it starts where the last finished
+        // segment ends.
         let parts = vec![(0.0, 5.0, 3), (6.0, 9.0, 3)];
         assert_eq!(found(&[100, 7, 105, 106, 8, 109]), (parts, 60));
         assert_eq!(found(&[100, 7, 105, 106, 8, 8]), (vec![(0.0, 5.0, 4)], 10));

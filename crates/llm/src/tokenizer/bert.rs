@@ -109,12 +109,12 @@ mod tests {
     fn bert_vocabulary_round_trips_through_tokenizer_json() {
         let config = json!({ "do_lower_case": false });
         let tokenizer = read(VOCABULARY, &config).expect("sound");
-        let again = Tokenizer::of_json(&tokenizer.to_json()).expect("what was written");
+        let again = Tokenizer::of_json(&tokenizer.to_json()).expect("the written JSON");
         for text in ["", "unaffable, WANTED", "ünaffable 中 want", "[CLS]un"] {
-            let [ids, others] =
+            let [expected, found] =
                 [&tokenizer, &again].map(|it| it.encode(text, true).expect("short"));
-            assert_eq!(ids, others, "{text}");
-            assert_eq!(tokenizer.decode(&ids, false), again.decode(&ids, false));
+            assert_eq!(found, expected, "{text}");
+            assert_eq!(again.decode(&found, false), tokenizer.decode(&expected, false));
         }
         assert_eq!(again.encode("WANT", false).expect("short"), [1]);
     }

@@ -666,11 +666,11 @@ mod tests {
     #[test]
     fn bpe_tokenizer_round_trips_through_json() {
         let tokenizer = read(&small()).expect("sound");
-        let again = read(&write(&tokenizer)).expect("what was written");
+        let again = read(&write(&tokenizer)).expect("the written JSON");
         for text in ["", "ab", " ab ab", "<s>a<tool>b", "bab \u{e9}"] {
-            let [ids, others] =
+            let [expected, found] =
                 [&tokenizer, &again].map(|it| it.encode(text, true).expect("short"));
-            assert_eq!(ids, others, "{text}");
+            assert_eq!(found, expected, "{text}");
         }
     }
 
@@ -683,11 +683,11 @@ mod tests {
             "unk_id": 0,
             "vocab": [["<unk>", 0.0], ["\u{2581}", -2.0], ["a", -1.0], ["b", -1.5], ["\u{2581}ab", -2.5]],
         });
-        let mut endless = value.clone();
-        endless["model"]["vocab"][2][1] = json!(-1e300);
-        assert!(read(&endless).is_err(), "floats of 32 bits have no such score");
+        let mut infinite = value.clone();
+        infinite["model"]["vocab"][2][1] = json!(-1e300);
+        assert!(read(&infinite).is_err(), "a score that overflows f32 must be rejected");
         let tokenizer = read(&value).expect("sound");
-        let again = read(&write(&tokenizer)).expect("what was written");
+        let again = read(&write(&tokenizer)).expect("the written JSON");
         for it in [tokenizer, again] {
             assert_eq!(it.encode("ab bxx<tool>a", false).expect("short"), [4, 1, 3, 0, 6, 1, 2]);
         }
@@ -706,7 +706,7 @@ mod tests {
         );
         assert!(refusal("model", json!({ "type": "WordLevel" })).contains("model `WordLevel`"));
         assert!(refusal("model", json!({ "vocab": { "a": 1u64 << 40 } })).contains("vocabulary"));
-        let far = json!({ "vocab": { "a": 16_000_000 }, "merges": [] });
-        assert!(refusal("model", far).contains("vocabulary"));
+        let huge = json!({ "vocab": { "a": 16_000_000 }, "merges": [] });
+        assert!(refusal("model", huge).contains("vocabulary"));
     }
 }

@@ -107,7 +107,7 @@ mod tests {
             "pat_str": GPT2,
             "added_tokens_decoder": { "9": { "content": "<end>", "special": true } },
         });
-        // The tokens `a`, `b`, `ab` and a byte that is no UTF-8.
+        // The tokens `a`, `b`, `ab`, and the byte 0xff, which is not valid UTF-8.
         let tokenizer = read("YQ== 0\nYg== 1\nYWI= 2\n/w== 3\n", &config).expect("sound");
         let ids = tokenizer.encode("aab<end>", true).expect("short");
         assert_eq!(ids, [0, 2, 9]);

@@ -97,7 +97,7 @@ mod tests {
             divided.into_iter().map(|(_, _, id)| id).collect()
         };
         assert_eq!(ids("abba"), [Some(4), Some(3), Some(2)]);
-        // A token of a low score is better than an unknown character.
+        // Even a token with a low score is preferred to an unknown character.
         assert_eq!(ids("abc"), [Some(5)]);
         assert_eq!(ids("ax"), [Some(2), None]);
         assert_eq!(ids("</s>"), [None; 4]);

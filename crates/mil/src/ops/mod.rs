@@ -281,7 +281,7 @@ mod tests {
                 }
                 _ => false,
             });
-            assert!(!differs, "{variable:?} stands for several sets in {row:?}");
+            assert!(!differs, "type variable {variable:?} has different dtype sets in {row:?}");
         }
     }
 

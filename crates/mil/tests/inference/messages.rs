@@ -224,5 +224,5 @@ fn error_messages_and_hints_match_expected_text() {
             failures.push(format!("    ({id:?}, {found:?}),"));
         }
     }
-    assert!(failures.is_empty(), "these differ:\n{}", failures.join("\n"));
+    assert!(failures.is_empty(), "these messages differ:\n{}", failures.join("\n"));
 }

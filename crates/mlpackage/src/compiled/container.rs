@@ -258,7 +258,7 @@ mod tests {
         for count in [0u8, 0xff] {
             let mut damaged = bytes.clone();
             damaged[stages..stages + 8].fill(count);
-            let error = read(&damaged).expect_err("so many stages").to_string();
+            let error = read(&damaged).expect_err("a bad stage count").to_string();
             assert!(error.contains("expected 1 to"), "{error}");
         }
     }
@@ -289,7 +289,7 @@ mod tests {
     fn rejects_out_of_range_lengths() {
         let mut bytes = write(9, b"description", 1);
         for at in [0x1c, 0x4b] {
-            let saved: [u8; 8] = bytes[at..at + 8].try_into().expect("eight");
+            let saved: [u8; 8] = bytes[at..at + 8].try_into().expect("eight bytes");
             bytes[at..at + 8].fill(0xff);
             assert!(read(&bytes).is_err());
             bytes[at..at + 8].copy_from_slice(&saved);
@@ -301,6 +301,8 @@ mod tests {
     fn rejects_other_model_kinds_by_name() {
         let mut bytes = write(9, b"", 1);
         bytes[..2].copy_from_slice(&500u16.to_le_bytes());
-        assert!(read(&bytes).expect_err("a network").to_string().contains("`neuralNetwork`"));
+        assert!(
+            read(&bytes).expect_err("a neural network").to_string().contains("`neuralNetwork`")
+        );
     }
 }

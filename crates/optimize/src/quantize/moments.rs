@@ -320,11 +320,11 @@ mod tests {
     fn metric(inputs: &[f32]) -> Metric {
         let mut moments = InputHessian::new(SIZE).expect("few channels");
         inputs.chunks_exact(SIZE).for_each(|row| moments.see(row));
-        moments.metric().expect("there is a signal")
+        moments.metric().expect("nonzero inputs")
     }
 
     /// Power of the output error for one row of weights.
-    fn off(inputs: &[f32], weights: &[f32], values: &[f32]) -> f64 {
+    fn output_error(inputs: &[f32], weights: &[f32], values: &[f32]) -> f64 {
         let of = |row: &[f32]| {
             let sum: f32 = (0..SIZE).map(|at| (weights[at] - values[at]) * row[at]).sum();
             f64::from(sum).powi(2)
@@ -343,11 +343,14 @@ mod tests {
             let value = |_: usize, code: f32| code * step;
             let codes = metric.codes(&weights, &code, &value);
             let values: Vec<f32> = codes.iter().map(|code| code * step).collect();
-            found += off(&inputs, &weights, &values);
+            found += output_error(&inputs, &weights, &values);
             let values: Vec<f32> = weights.iter().map(|&weight| code(0, weight) * step).collect();
-            nearest += off(&inputs, &weights, &values);
+            nearest += output_error(&inputs, &weights, &values);
         }
-        assert!(found < 0.25 * nearest, "{found} of {nearest}");
+        assert!(
+            found < 0.25 * nearest,
+            "the error is {found}, and {nearest} with nearest rounding"
+        );
     }
 
     #[test]
@@ -363,14 +366,17 @@ mod tests {
             let weights = random(SIZE, seed);
             let scales = [0.09f32; 3];
             let (codes, better) = metric.fitted(&weights, &scales, 8, &code, &|scale| scale);
-            fitted += off(&inputs, &weights, &values(&codes, &better));
+            fitted += output_error(&inputs, &weights, &values(&codes, &better));
             let codes =
                 metric.codes(&weights, &|at, number| code(number, scales[at / 8]), &|at, code| {
                     code * scales[at / 8]
                 });
-            given += off(&inputs, &weights, &values(&codes, &scales));
+            given += output_error(&inputs, &weights, &values(&codes, &scales));
         }
-        assert!(fitted < 0.95 * given, "{fitted} of {given}");
+        assert!(
+            fitted < 0.95 * given,
+            "the error is {fitted} with fitted scales, and {given} with the given ones"
+        );
     }
 
     #[test]

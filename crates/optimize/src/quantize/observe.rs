@@ -208,20 +208,20 @@ impl CalibrationStats {
 mod tests {
     use super::*;
 
-    fn seen(observer: Observer, samples: &[Vec<f32>]) -> Range {
-        let mut seen = CalibrationStats::new(observer);
-        assert!(samples.iter().all(|sample| seen.see(sample)));
-        seen.range()
+    fn observed_range(observer: Observer, samples: &[Vec<f32>]) -> Range {
+        let mut stats = CalibrationStats::new(observer);
+        assert!(samples.iter().all(|sample| stats.see(sample)));
+        stats.range()
     }
 
     #[test]
     fn ranges_match_observer_definitions() {
         let samples = [vec![-1.0, 2.0], vec![0.0, 4.0]];
-        let found = seen(Observer::MinMax, &samples);
+        let found = observed_range(Observer::MinMax, &samples);
         assert_eq!(found, Range { scale: 4.0 / 127.5, zero_point: 128 });
-        let found = seen(Observer::MovingAverage, &samples);
+        let found = observed_range(Observer::MovingAverage, &samples);
         assert!((found.scale - 2.02 / 127.5).abs() < 1e-6);
-        let found = seen(Observer::MinMax, &[vec![0.0, 3.0]]);
+        let found = observed_range(Observer::MinMax, &[vec![0.0, 3.0]]);
         assert_eq!(found, Range { scale: 3.0 / 255.0, zero_point: 0 });
     }
 
@@ -229,10 +229,13 @@ mod tests {
     fn observers_clip_outliers() {
         let mut sample: Vec<f32> = (0..100_000).map(|at| (at % 997) as f32 / 997.0 - 0.5).collect();
         sample[0] = 60.0;
-        let whole = seen(Observer::MinMax, &[sample.clone()]).scale;
+        let whole = observed_range(Observer::MinMax, &[sample.clone()]).scale;
         for observer in [Observer::Percentile, Observer::Entropy, Observer::Mse] {
-            let found = seen(observer, &[sample.clone()]).scale;
-            assert!(found < whole * 0.9, "{observer:?}: {found} of {whole}");
+            let found = observed_range(observer, &[sample.clone()]).scale;
+            assert!(
+                found < whole * 0.9,
+                "{observer:?}: the scale is {found}, and {whole} without clipping"
+            );
         }
     }
 

@@ -269,7 +269,7 @@ mod tests {
         }
         let bytes = [&[0xf6, 1, 0, 0][..], &[0; 24], &7u64.to_le_bytes(), b"generic", &[0; 32]];
         let bytes = [&bytes.concat()[..], &(message.len() as u64).to_le_bytes(), &message].concat();
-        assert_eq!(of_compiled(&bytes).expect("whole"), message);
+        assert_eq!(of_compiled(&bytes).expect("a complete file"), message);
         for length in 0..bytes.len() {
             assert!(of_compiled(&bytes[..length]).is_err(), "{length}");
         }

@@ -251,7 +251,7 @@ mod tests {
                 .offset(7, tables)
                 .unknown(&unknown),
         );
-        let bytes = builder.finish(root, *b"TEST", &[0xab; 32], 16).expect("short");
+        let bytes = builder.finish(root, *b"TEST", &[0xab; 32], 16).expect("a small file");
         assert_eq!(&bytes[4..8], b"TEST");
         assert_eq!(bytes[8..40], [0xab; 32]);
         assert!(bytes.len().is_multiple_of(16));
@@ -279,7 +279,7 @@ mod tests {
         let branch = builder.table(Fields::default().offset(0, leaves));
         let branches = builder.vector_of_tables(&vec![branch; 10_000]);
         let root = builder.table(Fields::default().offset(0, branches));
-        let bytes = builder.finish(root, *b"TEST", &[], 16).expect("short");
+        let bytes = builder.finish(root, *b"TEST", &[], 16).expect("a small file");
         assert!(bytes.len() < 100_000);
         let bytes = Bytes::new(&bytes);
         let mut seen = 0u64;

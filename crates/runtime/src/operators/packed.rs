@@ -118,7 +118,7 @@ mod tests {
             !is_new
                 && matches!(&*again, PackedConvolution::Depthwise(weights) if weights == &[1.0; 4])
         );
-        // Another number of groups is another entry.
+        // A different number of groups uses a separate entry.
         assert!(packed(&cache, Some(&first), 2).1);
         assert!(!packed(&cache, Some(&first), 2).1);
         // There are 8 bytes left.

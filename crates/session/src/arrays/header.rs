@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(header.as_ref(), Some(&expected));
         let bytes = expected.to_bytes();
         assert_eq!(bytes.len() % ALIGNMENT, 0);
-        assert_eq!(Header::read(&bytes).expect("own"), (expected, &[][..]));
+        assert_eq!(Header::read(&bytes).expect("the written header"), (expected, &[][..]));
     }
 
     #[test]

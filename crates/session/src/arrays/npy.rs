@@ -299,29 +299,29 @@ mod tests {
         [b"\x93NUMPY", &[version, 0][..], length, header.as_bytes(), data].concat()
     }
 
-    fn plain(descr: &str, order: &str, shape: &str, data: &[u8]) -> Result<Array, Error> {
+    fn parse(descr: &str, order: &str, shape: &str, data: &[u8]) -> Result<Array, Error> {
         let header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}}}");
         from_npy(&npy(1, &header, data))
     }
 
-    fn wide<const N: usize>(words: &[[u8; N]]) -> Vec<u8> {
+    fn concat<const N: usize>(words: &[[u8; N]]) -> Vec<u8> {
         words.concat()
     }
 
     #[test]
     fn reads_npy_dtypes_byte_orders_and_versions() {
         let words = |values: &[i16]| values.iter().map(|v| v.to_be_bytes()).collect::<Vec<_>>();
-        let array = plain(">i2", "False", "(2,)", &wide(&words(&[-2, 300]))).expect("two");
+        let array = parse(">i2", "False", "(2,)", &concat(&words(&[-2, 300]))).expect("two");
         assert_eq!((array.dtype(), array.as_ints()), (DType::Int16, Some(&[-2, 300][..])));
-        let data = wide(&[0.5f64.to_be_bytes(), f64::INFINITY.to_be_bytes()]);
-        let array = plain(">f8", "False", "(2,)", &data).expect("two");
+        let data = concat(&[0.5f64.to_be_bytes(), f64::INFINITY.to_be_bytes()]);
+        let array = parse(">f8", "False", "(2,)", &data).expect("two");
         assert_eq!(array.as_floats(), Some(&[0.5, f32::INFINITY][..]));
-        let array = plain("|b1", "False", "()", &[1]).expect("a scalar");
+        let array = parse("|b1", "False", "()", &[1]).expect("a scalar");
         assert_eq!((array.dtype(), array.as_ints()), (DType::Bool, Some(&[1][..])));
-        let array = plain("<V2", "False", "(1,)", &[0x80, 0x3f]).expect("one");
+        let array = parse("<V2", "False", "(1,)", &[0x80, 0x3f]).expect("one");
         assert_eq!((array.dtype(), array.as_floats()), (DType::Bf16, Some(&[1.0][..])));
-        let data = wide(&[(u32::from('ß')).to_be_bytes(), [0; 4]]);
-        let array = plain(">U2", "False", "(1,)", &data).expect("a text");
+        let data = concat(&[(u32::from('ß')).to_be_bytes(), [0; 4]]);
+        let array = parse(">U2", "False", "(1,)", &data).expect("a text");
         assert_eq!(array.elements(), Array::texts([1], vec!["ß".to_owned()]).elements());
         for version in [1, 2, 3] {
             let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }";
@@ -332,10 +332,10 @@ mod tests {
 
     #[test]
     fn converts_fortran_order_to_row_major() {
-        let array = plain("|i1", "True", "(2, 3)", &[1, 4, 2, 5, 3, 6]).expect("six");
+        let array = parse("|i1", "True", "(2, 3)", &[1, 4, 2, 5, 3, 6]).expect("six");
         assert_eq!((array.shape(), array.as_ints()), (&[2, 3][..], Some(&[1, 2, 3, 4, 5, 6][..])));
         let data: Vec<u8> = (0..24).collect();
-        let array = plain("|u1", "True", "(2, 3, 4)", &data).expect("24");
+        let array = parse("|u1", "True", "(2, 3, 4)", &data).expect("24");
         // numpy: np.arange(24).reshape(4, 3, 2).T
         let ints = array.as_ints().expect("integers");
         assert_eq!(ints[..8], [0, 6, 12, 18, 2, 8, 14, 20]);
@@ -346,25 +346,26 @@ mod tests {
     fn rejects_overflowing_values_sizes_and_shapes() {
         let error = |result: Result<Array, Error>| result.expect_err("refused").to_string();
         assert_eq!(
-            error(plain("<i8", "False", "(1,)", &5_000_000_000i64.to_le_bytes())),
+            error(parse("<i8", "False", "(1,)", &5_000_000_000i64.to_le_bytes())),
             "the element 5000000000 of an array `<i8` does not fit 32 bits"
         );
         assert_eq!(
-            error(plain("<u4", "False", "(1,)", &u32::MAX.to_le_bytes())),
+            error(parse("<u4", "False", "(1,)", &u32::MAX.to_le_bytes())),
             "the element 4294967295 of an array `<u4` does not fit 32 bits"
         );
         assert_eq!(
-            error(plain("<f8", "False", "(1,)", &1e300f64.to_le_bytes())),
+            error(parse("<f8", "False", "(1,)", &1e300f64.to_le_bytes())),
             "the element 1e300 of an array `<f8` becomes infinite in 32 bits"
         );
         assert_eq!(
-            error(plain("<f4", "False", "(2,)", &[0; 7])),
+            error(parse("<f4", "False", "(2,)", &[0; 7])),
             "an array `<f4` of shape [2] does not have 7 bytes"
         );
         assert_eq!(
-            error(plain("<c8", "False", "(1,)", &[0; 8])),
+            error(parse("<c8", "False", "(1,)", &[0; 8])),
             "arrays of type `<c8` are not supported"
         );
+        // Sizes that overflow, and invalid characters. The cases without data only must not panic: some are valid empty arrays.
         for (descr, shape, data) in [
             ("<U0", "(1152921504606846976,)", &[][..]),
             ("<f4", "(4294967296, 4294967296, 4294967296, 0)", &[]),
@@ -375,7 +376,7 @@ mod tests {
             ("<U1", "(1,)", &[0xff; 4]),
         ] {
             for order in ["False", "True"] {
-                let read = plain(descr, order, shape, data);
+                let read = parse(descr, order, shape, data);
                 assert!(read.is_err() || data.is_empty(), "{descr} {shape}");
             }
         }
@@ -395,12 +396,15 @@ mod tests {
         for array in arrays {
             let mut bytes = Vec::new();
             to_npy(&mut bytes, &array).expect("memory");
-            assert_eq!(from_npy(&bytes).expect("own"), array);
+            assert_eq!(from_npy(&bytes).expect("the written array"), array);
         }
         for (dtype, expected) in [(DType::Int4, DType::Int8), (DType::UInt3, DType::UInt8)] {
             let mut bytes = Vec::new();
             to_npy(&mut bytes, &Array::ints(dtype, [1], vec![5])).expect("memory");
-            assert_eq!(from_npy(&bytes).expect("own"), Array::ints(expected, [1], vec![5]));
+            assert_eq!(
+                from_npy(&bytes).expect("the written array"),
+                Array::ints(expected, [1], vec![5])
+            );
         }
     }
 }

@@ -123,11 +123,11 @@ mod tests {
         let first = [("x".to_owned(), array(1.0))];
         write_npz(&path, &first).expect("written");
         let twice = [("x".to_owned(), array(2.0)), ("x".to_owned(), array(3.0))];
-        let error = write_npz(&path, &twice).expect_err("one name twice");
+        let error = write_npz(&path, &twice).expect_err("a duplicate name");
         assert!(error.to_string().ends_with("two entries have the name `x.npy`"), "{error}");
         assert_eq!(read_npz(&path).expect("the first"), first);
-        let left = fs::read_dir(directory.path()).expect("a directory").count();
-        assert_eq!(left, 1, "nothing is left beside the file");
+        let entries = fs::read_dir(directory.path()).expect("a directory").count();
+        assert_eq!(entries, 1, "a failed write must leave no temporary file");
     }
 
     #[test]

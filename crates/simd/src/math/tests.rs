@@ -182,7 +182,7 @@ fn unary_functions_stay_within_error_bounds() {
             let mut worst = (0.0, 0.0, 0.0);
             for (&x, &result) in numbers.iter().zip(&results) {
                 let exact = exact(function, f64::from(x));
-                // The definitions have products of infinity and zero here.
+                // For infinite inputs some formulas give NaN, for example infinity times zero.
                 let undefined = x.is_infinite();
                 if undefined && exact.is_nan() {
                     assert!(result.is_nan(), "{isa} {function:?} of {x}: {result}");
@@ -316,12 +316,12 @@ fn fp16_and_bf16_conversions_match_half_crate() {
         }
         let mut rounded = numbers.clone();
         round_to_fp16(isa, &mut rounded);
-        let mut brains = vec![bf16::ZERO; numbers.len()];
-        f32_to_bf16(isa, &numbers, &mut brains);
-        let mut wide_brains = vec![0.0; numbers.len()];
-        bf16_to_f32(isa, &brains, &mut wide_brains);
-        let mut rounded_brains = numbers.clone();
-        round_to_bf16(isa, &mut rounded_brains);
+        let mut bf16s = vec![bf16::ZERO; numbers.len()];
+        f32_to_bf16(isa, &numbers, &mut bf16s);
+        let mut widened = vec![0.0; numbers.len()];
+        bf16_to_f32(isa, &bf16s, &mut widened);
+        let mut rounded_bf16 = numbers.clone();
+        round_to_bf16(isa, &mut rounded_bf16);
         for (at, &number) in numbers.iter().enumerate() {
             let expected = f16::from_f32(number).to_f32();
             let result = rounded[at];
@@ -329,9 +329,9 @@ fn fp16_and_bf16_conversions_match_half_crate() {
                 result.to_bits() == expected.to_bits() || result.is_nan() && expected.is_nan(),
                 "{isa}: {number:e} rounds to {result:e}, not {expected:e}"
             );
-            assert_eq!(brains[at].to_bits(), bf16::from_f32(number).to_bits());
-            assert_eq!(wide_brains[at].to_bits(), brains[at].to_f32().to_bits());
-            assert_eq!(rounded_brains[at].to_bits(), wide_brains[at].to_bits());
+            assert_eq!(bf16s[at].to_bits(), bf16::from_f32(number).to_bits());
+            assert_eq!(widened[at].to_bits(), bf16s[at].to_f32().to_bits());
+            assert_eq!(rounded_bf16[at].to_bits(), widened[at].to_bits());
         }
         for length in 0..20 {
             let mut narrow = vec![f16::ONE; length + 1];

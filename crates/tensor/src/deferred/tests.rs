@@ -31,7 +31,7 @@ fn recipe(numbers: &[f32], shape: &[u64]) -> LazyTensor {
     LazyTensor::new(Buffer::from(bytes(numbers)), DType::Fp32, shape).expect("fits")
 }
 
-/// The bytes, read in windows of a size that start at arbitrary offsets.
+/// The bytes of a buffer, read in windows of `size` bytes. Windows may begin inside an element.
 fn in_windows(buffer: &Buffer, size: usize) -> Vec<u8> {
     let mut read = vec![0; buffer.len()];
     for start in (0..buffer.len()).step_by(size) {
@@ -59,7 +59,7 @@ fn float_casts_match_reference_in_any_window_size() {
         for size in [1, 3, 7, 1000, 4096, 1 << 20] {
             assert_eq!(in_windows(&buffer, size), expected, "{dtype} in windows of {size}");
         }
-        assert!(buffer.is_deferred(), "reading in windows keeps nothing");
+        assert!(buffer.is_deferred(), "reading in windows must not materialize the buffer");
         assert_eq!(buffer.as_bytes(), expected);
         assert!(!buffer.is_deferred());
         assert_eq!(in_windows(&buffer, 1001), expected);
@@ -83,7 +83,7 @@ fn casts_between_every_dtype_pair_match_rust() {
             DType::UInt16 => (number as u16).to_le_bytes().into(),
             DType::UInt32 => (number as u32).to_le_bytes().into(),
             DType::UInt64 => (number as u64).to_le_bytes().into(),
-            _ => unreachable!("no number"),
+            _ => unreachable!("not a numeric type"),
         }
     };
     let types = [
@@ -186,13 +186,13 @@ fn integer_overflow_is_rejected_saturated_or_wrapped() {
 #[test]
 fn fuses_steps_across_deferred_buffers() {
     let source = numbers(4 * 6);
-    let first = recipe(&source, &[4, 6]).permute(&[1, 0]).expect("an order");
+    let first = recipe(&source, &[4, 6]).permute(&[1, 0]).expect("a permutation");
     let first = first.scale(0, &numbers(6)).expect("fits");
     let at_once = first.clone().cast(DType::Fp16).expect("floats").to_buffer();
-    let later = LazyTensor::new(first.to_buffer(), DType::Fp32, &[6, 4]).expect("the same");
+    let later = LazyTensor::new(first.to_buffer(), DType::Fp32, &[6, 4]).expect("the same size");
     let later = later.cast(DType::Fp16).expect("floats").to_buffer();
     assert_eq!(later.identity(), at_once.identity());
-    // A reshape of a tensor that is not contiguous, and another view of the bytes, take a separate pass.
+    // Reshaping a non-contiguous tensor, or reading the bytes as another type, takes a separate pass.
     for (dtype, shape) in [(DType::Fp32, [3, 8]), (DType::Int32, [6, 4])] {
         let other = LazyTensor::new(first.to_buffer(), dtype, &shape).expect("as many bytes");
         assert_eq!(other.shape(), shape);
@@ -203,7 +203,7 @@ fn fuses_steps_across_deferred_buffers() {
         DType::Fp16,
         &[2, 12],
     );
-    assert_eq!(flat.expect("as many").to_buffer().as_bytes(), halves(source));
+    assert_eq!(flat.expect("as many elements").to_buffer().as_bytes(), halves(source));
 }
 
 /// The elements of a tensor with sizes and strides, one by one.
@@ -250,7 +250,8 @@ fn gathers_strided_views() {
     assert_eq!(floats(&scalar.to_buffer()), [source[5]]);
     let empty =
         LazyTensor::strided(buffer, DType::Fp32, &[0, 1 << 40], &[1 << 62, 1 << 62], 1 << 62);
-    let empty = empty.expect("nothing to lie anywhere").cast(DType::Fp16).expect("floats");
+    let empty =
+        empty.expect("an empty view is always in bounds").cast(DType::Fp16).expect("floats");
     assert!(empty.to_buffer().is_empty());
 }
 
@@ -292,9 +293,10 @@ fn gathers_deferred_and_large_sources_in_pieces() {
         write(row, column, index as f32 + 1.0);
     }
     let source = Buffer::map(&path).expect("mapped");
-    let turned = LazyTensor::new(source, DType::Fp32, &[rows, columns]).expect("fits");
-    let turned = turned.permute(&[1, 0]).and_then(|it| it.cast(DType::Fp16)).expect("floats");
-    let bytes = in_windows(&turned.to_buffer(), 1_000_002);
+    let transposed = LazyTensor::new(source, DType::Fp32, &[rows, columns]).expect("fits");
+    let transposed =
+        transposed.permute(&[1, 0]).and_then(|it| it.cast(DType::Fp16)).expect("floats");
+    let bytes = in_windows(&transposed.to_buffer(), 1_000_002);
     let halves: Vec<f32> =
         bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect();
     assert_eq!(halves.iter().filter(|&&half| half != 0.0).count(), marked.len());
@@ -334,7 +336,7 @@ fn scale_and_shift_compute_in_fp32_and_round_once() {
     let expected = |index: usize| source[index] * factors[index / 35] + terms[index / 7 % 5];
     assert_eq!(in_windows(&folded, 38), halves((0..210).map(expected)));
 
-    // The last axis, more elements than a chunk, and a single number.
+    // Scale along the last axis, with more elements than a chunk; shift by a single number.
     let source = numbers(9001 * 3);
     let scaled = recipe(&source, &[9001, 3]).scale(1, &[2.0, 0.5, -1.0]).expect("fits");
     let scaled = scaled.shift(0, &[0.25]).expect("fits").to_buffer();
@@ -373,23 +375,23 @@ fn permute_works_before_and_after_scale_and_reshape() {
     let source = numbers(4 * 5 * 6);
     let factors = numbers(5);
     let before = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
-    let before = before.permute(&[2, 1, 0]).expect("an order");
+    let before = before.permute(&[2, 1, 0]).expect("a permutation");
     assert_eq!(before.shape(), [6, 5, 4]);
-    let after = recipe(&source, &[4, 5, 6]).permute(&[2, 1, 0]).expect("an order");
+    let after = recipe(&source, &[4, 5, 6]).permute(&[2, 1, 0]).expect("a permutation");
     let after = after.scale(1, &factors).expect("fits");
-    let moved = strided(&source, &[6, 5, 4], &[1, 6, 30], 0);
+    let permuted = strided(&source, &[6, 5, 4], &[1, 6, 30], 0);
     let expected: Vec<f32> =
-        moved.iter().enumerate().map(|(at, number)| number * factors[at / 4 % 5]).collect();
+        permuted.iter().enumerate().map(|(at, number)| number * factors[at / 4 % 5]).collect();
     assert_eq!(floats(&before.to_buffer()), expected);
     assert_eq!(floats(&after.to_buffer()), expected);
 
-    // If a reshape has merged the axis, a separate pass is needed.
-    let hidden = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
-    let hidden = hidden.reshape(&[2, 10, 6]).and_then(|recipe| recipe.permute(&[2, 0, 1]));
+    // If a reshape has merged the scaled axis, a separate pass is needed.
+    let merged = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
+    let merged = merged.reshape(&[2, 10, 6]).and_then(|recipe| recipe.permute(&[2, 0, 1]));
     let scaled: Vec<f32> = (0..120).map(|at| source[at] * factors[at / 6 % 5]).collect();
     let expected = strided(&scaled, &[6, 2, 10], &[1, 60, 6], 0);
-    assert_eq!(floats(&hidden.expect("an order").to_buffer()), expected);
-    let flat = before.reshape(&[120]).expect("as many").to_buffer();
+    assert_eq!(floats(&merged.expect("a permutation").to_buffer()), expected);
+    let flat = before.reshape(&[120]).expect("as many elements").to_buffer();
     assert_eq!(floats(&flat), floats(&after.to_buffer()));
     assert!(recipe(&source, &[120]).permute(&[1]).is_err());
     assert!(recipe(&source, &[120]).reshape(&[60, 3]).is_err());
@@ -400,13 +402,13 @@ fn concat_composes_with_other_steps() {
     let (left, right) = (numbers(2 * 3 * 4), numbers(2 * 5 * 4));
     let join = || {
         let parts = vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])];
-        LazyTensor::concat(parts, 1).expect("they fit")
+        LazyTensor::concat(parts, 1).expect("fits")
     };
     assert_eq!(join().shape(), [2, 8, 4]);
     let mut expected = Vec::new();
-    for turn in 0..2 {
-        expected.extend_from_slice(&left[turn * 12..][..12]);
-        expected.extend_from_slice(&right[turn * 20..][..20]);
+    for outer in 0..2 {
+        expected.extend_from_slice(&left[outer * 12..][..12]);
+        expected.extend_from_slice(&right[outer * 20..][..20]);
     }
     assert_eq!(floats(&join().to_buffer()), expected);
     let cast = join().cast(DType::Fp16).expect("floats").to_buffer();
@@ -415,14 +417,14 @@ fn concat_composes_with_other_steps() {
     }
     let factors = numbers(8);
     let steps = join().scale(1, &factors).and_then(|recipe| recipe.shift(0, &[1.0, 2.0]));
-    let steps = steps.and_then(|recipe| recipe.permute(&[2, 1, 0])).expect("they fit");
+    let steps = steps.and_then(|recipe| recipe.permute(&[2, 1, 0])).expect("fits");
     let computed: Vec<f32> =
         (0..64).map(|at| expected[at] * factors[at / 4 % 8] + [1.0, 2.0][at / 32]).collect();
     assert_eq!(steps.shape(), [4, 8, 2]);
     assert_eq!(floats(&steps.to_buffer()), strided(&computed, &[4, 8, 2], &[1, 4, 32], 0));
     let part = join().narrow(1, 2, 3).expect("within").to_buffer();
     assert_eq!(floats(&part), strided(&expected, &[2, 3, 4], &[32, 4, 1], 8));
-    let flat = join().reshape(&[64]).expect("as many").to_buffer();
+    let flat = join().reshape(&[64]).expect("as many elements").to_buffer();
     assert_eq!(floats(&flat), expected);
     assert!(
         LazyTensor::concat(vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])], 0).is_err()
@@ -433,8 +435,9 @@ fn concat_composes_with_other_steps() {
 #[test]
 fn clamp_to_fp16_keeps_masks_finite() {
     let mask = [0.0, f32::MIN, -7e4, f32::NEG_INFINITY, 1e5, f32::INFINITY];
-    let clamped = |keep| {
-        let recipe = recipe(&mask, &[6]).clamp_to_fp16(keep).and_then(|it| it.cast(DType::Fp16));
+    let clamped = |keep_infinities| {
+        let recipe =
+            recipe(&mask, &[6]).clamp_to_fp16(keep_infinities).and_then(|it| it.cast(DType::Fp16));
         let buffer = recipe.expect("floats").to_buffer();
         let halves = buffer.as_bytes().as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes));
         halves.map(f16::to_f32).collect::<Vec<_>>()
@@ -442,7 +445,7 @@ fn clamp_to_fp16_keeps_masks_finite() {
     assert_eq!(clamped(false), [0.0, -65504.0, -65504.0, -65504.0, 65504.0, 65504.0]);
     let infinite = f32::INFINITY;
     assert_eq!(clamped(true), [0.0, -65504.0, -65504.0, -infinite, 65504.0, infinite]);
-    // Vectors and the remainder.
+    // More elements than a SIMD vector, with a remainder.
     let many: Vec<f32> = mask.iter().copied().cycle().take(1003).collect();
     let many = recipe(&many, &[1003]).clamp_to_fp16(true).and_then(|it| it.cast(DType::Fp16));
     let expected = clamped(true).into_iter().cycle().take(1003);
@@ -476,7 +479,7 @@ fn equal_recipes_have_equal_identity() {
     assert!(make(2.0) != make(3.0));
     assert_eq!(make(2.0).slice(2..6), make(2.0).slice(2..6));
     assert_ne!(make(2.0).slice(2..6), make(2.0).slice(4..8));
-    // Equal bytes in other memory are equal, too, and the comparison keeps nothing.
+    // A buffer with equal bytes in other memory is equal too. The comparison does not materialize the buffer.
     let other = Buffer::from(make(2.0).as_bytes().to_vec());
     let deferred = make(2.0);
     assert_eq!(deferred, other);
@@ -499,8 +502,8 @@ fn reads_unaligned_mapped_sources() {
         recipe.permute(order).and_then(|it| it.cast(DType::Fp16)).expect("fits").to_buffer()
     };
     assert!(cast(&[100_000], &[0]).as_bytes() == halves(source.iter().copied()));
-    let moved = strided(&source, &[400, 250], &[1, 400], 0);
-    assert!(in_windows(&cast(&[250, 400], &[1, 0]), 70_001) == halves(moved));
+    let permuted = strided(&source, &[400, 250], &[1, 400], 0);
+    assert!(in_windows(&cast(&[250, 400], &[1, 0]), 70_001) == halves(permuted));
 }
 
 #[test]
@@ -525,7 +528,7 @@ fn statistics_count_fp16_overflow_and_underflow() {
     assert_eq!((found.min, found.max), (-65520.0, 65519.0));
     assert_eq!((found.nans, found.infinities, found.overflowing), (1, 1, 1));
     assert!(!found.fits_fp16());
-    // The same through the code for other types.
+    // Fp64 is read by the code for other types; the statistics must be equal.
     let double: Vec<u8> = source.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect();
     assert_eq!(Statistics::of(&double.into(), DType::Fp64).expect("read"), Some(found));
     assert_eq!(Statistics::of(&vec![1; 8].into(), DType::UInt4).expect("read"), None);

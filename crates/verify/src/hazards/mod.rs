@@ -303,10 +303,10 @@ mod tests {
 
     #[test]
     fn every_hazard_warning_has_rule_and_evidence() {
-        let oddities = [Code::DuplicateOpName, Code::UnknownAttribute, Code::ScalarOutput];
+        let not_hazards = [Code::DuplicateOpName, Code::UnknownAttribute, Code::ScalarOutput];
         for row in CODES {
             let rules = RULES.iter().filter(|(code, _)| *code == row.code).count();
-            let is_hazard = row.severity == Severity::Warning && !oddities.contains(&row.code);
+            let is_hazard = row.severity == Severity::Warning && !not_hazards.contains(&row.code);
             assert_eq!(rules, usize::from(is_hazard), "`{}`", row.name);
             // No device makes an unused weight a hazard.
             let has_evidence = is_hazard && row.code != Code::UnusedWeight;

@@ -58,7 +58,7 @@ fn states(count: usize) -> Model {
     one("ios18", &format!("{}, {ty} x", inputs.join(", ")), &body)
 }
 
-/// The quantized product of two quantized branches, with or without a `clip` between.
+/// The product of two dequantized values, quantized again, with or without a `clip` before the quantization.
 fn quantized_product(clip: bool) -> Model {
     let ty = "tensor<fp16, [4]>";
     let int = "tensor<int8, [4]>";
@@ -183,7 +183,7 @@ fn added(integer: i64) -> Model {
     )
 }
 
-/// A linear layer with a weight of 8 rows, whose type declares another number of rows.
+/// A linear layer with a weight of 8 rows, whose constant declares `rows` rows.
 fn weighted(rows: u64) -> Model {
     let mut model = one(
         "ios17",
@@ -193,7 +193,7 @@ fn weighted(rows: u64) -> Model {
     );
     let function = &mut model.program.functions[0];
     let op = function.block(function.body).ops[0];
-    let value = function.op_mut(op).attributes.get_mut("val").expect("stated");
+    let value = function.op_mut(op).attributes.get_mut("val").expect("a constant has a value");
     value.ty = Type::tensor(DType::Fp16, &[rows, 1024]);
     model
 }
@@ -224,7 +224,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new(Code::LateSlice, sliced_after("relu"), sliced_after("relu6")),
         Case::new(Code::TransposedValues, attended("x = v, y = p"), attended("x = p, y = v")),
         Case::new(Code::SumOverflow, summed("sigmoid", "0x1p+14"), summed("sigmoid", "0x1p+13")),
-        // Without a bound of the inputs, nothing is known about the sum.
+        // `relu` has no upper bound, so nothing is known about the sum.
         Case::new(Code::SumOverflow, summed("relu6", "0x1p+13"), summed("relu", "0x1p+13")),
         Case::new(Code::SmallProbabilities, keys(4096), keys(4095)),
         Case::new(Code::LargeInteger, added(16_777_217), added(16_777_216)),

@@ -58,7 +58,7 @@ fn accepts_models_of_apples_converter() {
     let others = std::env::var_os("COREMILL_PACKAGES").unwrap_or_default();
     for folder in std::env::split_paths(&others).filter(|folder| !folder.as_os_str().is_empty()) {
         let more = find(folder, is_package);
-        assert!(!more.is_empty(), "a folder that `COREMILL_PACKAGES` names holds no package");
+        assert!(!more.is_empty(), "a folder in `COREMILL_PACKAGES` contains no package");
         paths.extend(more);
     }
     // The weights of this model are next to the model file; its tests move them to the path that the file

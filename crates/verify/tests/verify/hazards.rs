@@ -236,7 +236,7 @@ fn divided_norm(divisor: &str) -> Model {
     )
 }
 
-/// `clip` without an upper bound.
+/// `clip` with an infinite upper bound.
 fn clipped() -> Model {
     one(
         "ios17",
@@ -246,7 +246,7 @@ fn clipped() -> Model {
     )
 }
 
-/// `clip` without an upper bound, which is added as well.
+/// `clip` with an infinite upper bound, which is also an operand of `add`.
 fn added_clip() -> Model {
     one(
         "ios17",
@@ -257,7 +257,7 @@ fn added_clip() -> Model {
     )
 }
 
-/// A program with an infinite mask.
+/// A program that adds the mask `value` to its input.
 fn masked(value: &str) -> Model {
     added("fp16", value)
 }
@@ -331,7 +331,7 @@ fn finds_infinities_in_large_masks() {
     let mut model = masked("0x1p+0");
     let function = &mut model.program.functions[0];
     let op = function.block(function.body).ops[0];
-    let value = function.op_mut(op).attributes.get_mut("val").expect("stated");
+    let value = function.op_mut(op).attributes.get_mut("val").expect("a constant has a value");
     let mut halves = vec![0_u8; 2 * 5000];
     halves[9998..].copy_from_slice(&half::f16::NEG_INFINITY.to_le_bytes());
     *value = Constant::bytes(DType::Fp16, &[5000], halves);

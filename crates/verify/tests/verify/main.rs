@@ -30,7 +30,7 @@ fn every_rule_has_failing_and_passing_case() {
         let broken = case.check(&case.broken);
         let found = broken.diagnostics.iter().find(|found| found.code == case.code);
         if found.is_none() {
-            failures.push(format!("{} does not break on:\n{broken}", case.code));
+            failures.push(format!("{} is not reported for the broken model:\n{broken}", case.code));
         }
         let is_error = case.code.row().severity == Severity::Error;
         if is_error && verify(&case.broken).is_ok() {
@@ -38,7 +38,10 @@ fn every_rule_has_failing_and_passing_case() {
         }
         let sound = case.check(&case.sound);
         if sound.diagnostics.iter().any(|found| found.code == case.code) || !sound.is_sound() {
-            failures.push(format!("{} does not hold:\n{sound}", case.code));
+            failures.push(format!(
+                "{}: the sound model has errors, or this rule reports it:\n{sound}",
+                case.code
+            ));
         }
         // The violating model must have no other errors.
         let others = broken.diagnostics.iter().filter(|found| {
@@ -47,7 +50,7 @@ fn every_rule_has_failing_and_passing_case() {
                 && !case.also.contains(&found.code)
         });
         for other in others {
-            failures.push(format!("{} comes with {other}", case.code));
+            failures.push(format!("{}: the broken model also has {other}", case.code));
         }
     }
     let missing: Vec<_> =
@@ -62,14 +65,14 @@ fn docs_list_every_rule() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check.md");
     let page = std::fs::read_to_string(path).expect("docs/check.md");
     let (begin, end) = ("<!-- rules -->\n", "<!-- end of rules -->");
-    let start = page.find(begin).expect("a place for the rules") + begin.len();
-    let stop = page.find(end).expect("an end of the rules");
+    let start = page.find(begin).expect("a start marker") + begin.len();
+    let stop = page.find(end).expect("an end marker");
     let mut rows = String::from("\n");
     for (severity, title) in [(Severity::Error, "Errors"), (Severity::Warning, "Warnings")] {
         let is_warning = severity == Severity::Warning;
-        let (title_of_evidence, line) = if is_warning { (" concerns |", "---|") } else { ("", "") };
+        let (evidence_title, line) = if is_warning { (" concerns |", "---|") } else { ("", "") };
         rows.push_str(&format!(
-            "### {title}\n\n| code | what | why | remedy |{title_of_evidence}\n|---|---|---|---|{line}\n"
+            "### {title}\n\n| code | what | why | remedy |{evidence_title}\n|---|---|---|---|{line}\n"
         ));
         for row in CODES.iter().filter(|row| row.severity == severity) {
             let remedy = row.remedy.unwrap_or("see the message and its hint");

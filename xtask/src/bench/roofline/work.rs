@@ -274,7 +274,11 @@ mod tests {
         // The activation counts one operation for each element.
         assert_eq!(total.flop, products + pixels * 32.0);
         let weights: f64 = expected.iter().map(|(.., bytes)| bytes).sum();
-        let ends = 4.0 * (1024 + 240) as f64;
-        assert!((weights + ends..weights + ends + 100.0).contains(&total.bytes), "{}", total.bytes);
+        let port_bytes = 4.0 * (1024 + 240) as f64;
+        assert!(
+            (weights + port_bytes..weights + port_bytes + 100.0).contains(&total.bytes),
+            "{}",
+            total.bytes
+        );
     }
 }

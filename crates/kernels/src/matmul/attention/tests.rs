@@ -197,7 +197,7 @@ fn keys_masked_for_all_queries_are_not_read() {
 
 #[test]
 fn fully_masked_query_disables_key_skipping() {
-    // All scores are equally far below: the mask has no effect.
+    // The mask adds the same finite number to all scores of the first query, so softmax ignores it and no key may be skipped.
     let shape = AttentionShape {
         batch: 1,
         heads: 1,
@@ -256,7 +256,7 @@ fn attention_over_int16_vectors_matches_definition() {
         let added = numbers(queries * keys, 4);
         let mask = Mask { elements: &added, strides: [0, 0, keys, 1] };
         for isa in Isa::available() {
-            // Other vectors are before those of the first head.
+            // The buffer starts with three vectors that belong to no head.
             let vectors = |depth: usize, seed: u32| {
                 let mut vectors = WordVectors::zeros(3 + 2 * 2 * keys, depth);
                 vectors.write(isa, 3, &numbers(2 * 2 * keys * depth, seed));

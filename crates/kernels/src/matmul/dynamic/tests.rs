@@ -1,7 +1,7 @@
 use super::super::tests::Random;
 use super::*;
 
-/// Strides of a box with its axes in random order, with gaps.
+/// Strides of a tensor whose axes are in random order, with gaps, and the number of elements that it spans.
 fn strides(random: &mut Random, extents: [usize; 4]) -> ([usize; 4], usize) {
     let mut order = [0, 1, 2, 3];
     for end in (1..4).rev() {

@@ -410,15 +410,15 @@ mod tests {
     use crate::ops::OpKind;
 
     /// Errors of a compressed constant whose operands are attributes.
-    fn stated(kind: OpKind, operands: &[(&str, Constant)]) -> Vec<String> {
+    fn errors_of_attributes(kind: OpKind, operands: &[(&str, Constant)]) -> Vec<String> {
         let mut op = Op::new(kind);
         for (name, constant) in operands {
             op.attributes.insert(*name, constant.clone());
         }
-        analyzed(Opset::Ios16, op)
+        errors(Opset::Ios16, op)
     }
 
-    fn analyzed(opset: Opset, op: Op) -> Vec<String> {
+    fn errors(opset: Opset, op: Op) -> Vec<String> {
         let mut function = Function::new("main", opset);
         let body = function.body;
         function.add_op(body, op, [("w".to_owned(), Type::scalar(DType::Fp16))]);
@@ -434,7 +434,7 @@ mod tests {
             let axis = Constant::int32(0);
             let operands =
                 [("quantized_data", data), ("scale", half()), ("zero_point", zero), ("axis", axis)];
-            stated(OpKind::ConstexprAffineDequantize, &operands)
+            errors_of_attributes(OpKind::ConstexprAffineDequantize, &operands)
         };
         assert_eq!(affine(Constant::weight(DType::Int8, &[2, 3], vec![0; 6])), [""; 0]);
         assert_eq!(
@@ -459,7 +459,7 @@ mod tests {
             let op = Op::new(OpKind::ConstexprSparseToDense)
                 .with("nonzero_data", Binding::Literal(data))
                 .with("mask", Binding::Literal(mask));
-            analyzed(Opset::Ios18, op)
+            errors(Opset::Ios18, op)
         };
         assert_eq!(sparse(3, 0b0001_0101), [""; 0]);
         assert_eq!(sparse(3, 0b1111_0101), [""; 0]);
@@ -478,7 +478,7 @@ mod tests {
             ("shape", Constant::bytes(DType::UInt32, &[3], shape)),
         ];
         assert_eq!(
-            stated(OpKind::ConstexprLutToDense, &operands),
+            errors_of_attributes(OpKind::ConstexprLutToDense, &operands),
             ["`shape`: has more than 2^64 elements"]
         );
     }

@@ -18,7 +18,7 @@ use coremill_mil::ops::OpKind;
 type Fill<'f> = &'f dyn Fn(&mut Writer);
 
 fn encode(model: &Model) -> Vec<u8> {
-    encode::model(model, &|weight| weight.place.clone()).expect("has a form")
+    encode::model(model, &|weight| weight.place.clone()).expect("the model encodes")
 }
 
 /// A model file whose program message has these fields.
@@ -105,7 +105,7 @@ fn operation(writer: &mut Writer, kind: &str, input: &str, output: &str) {
 
 /// Checks that decoding fails with this kind and with a message that contains `shown`.
 #[track_caller]
-fn refused(name: &str, bytes: &[u8], kind: ErrorKind, shown: &str) {
+fn assert_rejected(name: &str, bytes: &[u8], kind: ErrorKind, shown: &str) {
     let error = model(bytes).expect_err(name);
     assert!(error.to_string().contains(shown), "{name}: {error}");
     assert_eq!(error.kind(), kind, "{name}: {error}");
@@ -299,7 +299,7 @@ fn round_trips_model_with_every_feature() {
     let read = model(&bytes).expect("sound");
     assert_eq!(read, full);
     assert_eq!(encode(&read), bytes);
-    // Names of parameters in the op table are borrowed from it.
+    // Parameter names in the op table are borrowed from it; others are owned.
     let (_, op) =
         read.program.functions[0].all_ops().find(|(_, op)| !op.blocks.is_empty()).expect("one");
     assert!(matches!(op.inputs[0].name, Name::Borrowed("loop_vars")));
@@ -323,7 +323,7 @@ fn single_byte_corruption_does_not_panic() {
             damaged[at] = value;
             if let Ok(read) = model(&damaged) {
                 encode::model(&read, &|weight| weight.place.clone())
-                    .expect("what was read has a form");
+                    .expect("a decoded model must encode");
             }
         }
     }
@@ -350,7 +350,7 @@ fn preserves_blocks_for_other_opsets() {
     let again = encode(&read);
     assert!(String::from_utf8_lossy(&again).contains("op_CoreML7"));
     assert_eq!(model(&again).expect("sound"), read);
-    // If the function were moved to the opset of the kept block, it would have two blocks for it.
+    // If the function changes to the opset of the preserved block, it has two blocks for that opset.
     read.program.functions[0].opset = Opset::Ios17;
     let error = encode::model(&read, &|_| None).expect_err("two blocks");
     assert!(error.message().contains("a second block for the opset `CoreML7`"), "{error}");
@@ -377,7 +377,7 @@ fn decodes_elements_from_any_lossless_field() {
         let bytes = value_file(&|writer| tensor_value(writer, dtype, &[2], field, &elements));
         let read = model(&bytes).unwrap_or_else(|error| panic!("{dtype} in {field}: {error}"));
         let (_, op) = read.program.functions[0].all_ops().next().expect("one");
-        let constant = op.attributes.get("val").expect("stated");
+        let constant = op.attributes.get("val").expect("a value");
         assert_eq!(constant.elements().expect("bytes").as_bytes(), expected, "{dtype} in {field}");
     }
 }
@@ -493,7 +493,7 @@ fn rejects_values_that_contradict_their_type() {
         ),
     ];
     for (name, bytes, kind, shown) in cases {
-        refused(name, &bytes, kind, shown);
+        assert_rejected(name, &bytes, kind, shown);
     }
 }
 
@@ -560,7 +560,7 @@ fn rejects_malformed_and_unsupported_types() {
         ("deep", ty(&|writer| lists(writer, 20)), Limit, "types are nested deeper than 16"),
     ];
     for (name, bytes, kind, shown) in cases {
-        refused(name, &bytes, kind, shown);
+        assert_rejected(name, &bytes, kind, shown);
     }
 }
 
@@ -576,7 +576,7 @@ fn lists(writer: &mut Writer, depth: u32) {
 
 #[test]
 fn rejects_too_deeply_nested_values() {
-    // The verifier compares the types of the parts with the type of the list.
+    // Each list has the type of a list of booleans but contains a list. Only the verifier compares these types.
     fn nested(writer: &mut Writer, depth: u32) {
         writer.message(2, |writer| {
             writer.message(2, |writer| tensor_type(writer, 1, DType::Bool, &[]));
@@ -591,7 +591,7 @@ fn rejects_too_deeply_nested_values() {
     }
     model(&value_file(&|writer| nested(writer, 16))).expect("deep, but not too deep");
     let bytes = value_file(&|writer| nested(writer, 17));
-    refused("deep", &bytes, ErrorKind::Limit, "values are nested deeper than 16");
+    assert_rejected("deep", &bytes, ErrorKind::Limit, "values are nested deeper than 16");
 }
 
 #[test]
@@ -729,7 +729,7 @@ fn rejects_million_nested_blocks() {
         framed(&[0x22], *inner, &mut nested);
     }
     let bytes = block_file(&|writer| writer.raw(&nested));
-    refused("a million", &bytes, ErrorKind::Limit, "blocks are nested deeper than 40");
+    assert_rejected("a million", &bytes, ErrorKind::Limit, "blocks are nested deeper than 40");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn in_memory(bytes: Vec<u8>) -> WeightFiles {
 }
 
 /// A valid file with two records: 8 `fp16` elements and 5 `uint3` elements.
-fn sound() -> Vec<u8> {
+fn valid_file() -> Vec<u8> {
     let first = Record::of(DType::Fp16, 8, 64).expect("small");
     let second = Record::of(DType::UInt3, 5, 192).expect("small");
     let mut bytes = header(2).to_vec();
@@ -36,7 +36,7 @@ fn set(bytes: &mut [u8], at: usize, value: u64) {
 
 #[test]
 fn reads_elements_at_referenced_offsets() {
-    let files = in_memory(sound());
+    let files = in_memory(valid_file());
     let first = files.elements(&place(64), &TensorType::fixed(DType::Fp16, &[2, 4]));
     assert_eq!(first.expect("sound").as_bytes(), [1; 16]);
     let second = files.elements(&place(192), &TensorType::fixed(DType::UInt3, &[5]));
@@ -141,7 +141,7 @@ fn rejects_corrupt_records_and_references() {
         ),
     ];
     for (name, damage, offset, ty, message) in cases {
-        let mut bytes = sound();
+        let mut bytes = valid_file();
         damage(&mut bytes);
         let error = in_memory(bytes).elements(&place(offset), &ty).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Weights, "{name}");
@@ -155,7 +155,7 @@ fn rejects_overlapping_records_in_either_order() {
     let fp16 = TensorType::fixed(DType::Fp16, &[8]);
     // The elements of a record overlap the elements or the metadata of the other one.
     for (second_data, offsets) in [(128, [64, 192]), (128, [192, 64]), (64, [64, 192])] {
-        let mut bytes = sound();
+        let mut bytes = valid_file();
         let mut second = Record::of(DType::Fp16, 8, 192).expect("small");
         second.data = second_data;
         bytes[192..256].copy_from_slice(&second.to_bytes());
@@ -180,7 +180,7 @@ fn rejects_weight_paths_outside_package() {
         ("@model_path/other.bin", "the package has no weight file `other.bin`"),
     ] {
         let place = WeightPlace { file: name.into(), offset: 64 };
-        let error = in_memory(sound()).elements(&place, &ty).expect_err(name);
+        let error = in_memory(valid_file()).elements(&place, &ty).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Weights, "{name}");
         assert!(error.message().contains(message), "{name}: {error}");
     }
@@ -188,7 +188,7 @@ fn rejects_weight_paths_outside_package() {
 
 #[test]
 fn limits_number_of_open_weight_files() {
-    let files = (0..200).map(|index| (format!("{index}.bin"), Buffer::from(sound())));
+    let files = (0..200).map(|index| (format!("{index}.bin"), Buffer::from(valid_file())));
     let files = WeightFiles::in_memory(files);
     let ty = TensorType::fixed(DType::Fp16, &[8]);
     let read = |index: usize| {
@@ -199,7 +199,7 @@ fn limits_number_of_open_weight_files() {
     };
     let refused = (0..200).find_map(|index| read(index).err()).expect("a limit");
     assert_eq!(refused.kind(), ErrorKind::Limit);
-    read(0).expect("open already");
+    read(0).expect("a file that is already open");
 }
 
 /// A program with these constants in one block.
@@ -212,7 +212,7 @@ fn program(constants: impl IntoIterator<Item = Constant>) -> Program {
     Program { functions: vec![function], ..Program::default() }
 }
 
-fn places(program: &Program, layout: &Layout<'_>) -> Vec<WeightPlace> {
+fn weight_places(program: &Program, layout: &Layout<'_>) -> Vec<WeightPlace> {
     let function = &program.functions[0];
     let ops = function.all_ops().filter_map(|(_, op)| match &op.attributes.get("val")?.data {
         ConstantData::Weight(weight) => Some(layout.place(weight).expect("a place")),
@@ -234,7 +234,8 @@ fn deduplicates_weights_in_program_order() {
         Constant::weight(DType::Int8, &[0], vec![]),
     ]);
     let layout = Layout::plan(&program).expect("sound");
-    let offsets: Vec<u64> = places(&program, &layout).iter().map(|place| place.offset).collect();
+    let offsets: Vec<u64> =
+        weight_places(&program, &layout).iter().map(|place| place.offset).collect();
     assert_eq!(offsets, [64, 256, 64, 448, 640, 832, 1024]);
 
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -243,13 +244,13 @@ fn deduplicates_weights_in_program_order() {
     assert_eq!(u32::from_le_bytes(bytes[..4].try_into().expect("4 bytes")), 6);
     assert_eq!(bytes.len(), 1024 + 64);
     let mut again = program.clone();
-    point_at(&mut again, places(&program, &layout));
+    set_weight_places(&mut again, weight_places(&program, &layout));
     WeightFiles::in_directory(directory.path()).load(&mut again).expect("sound");
     assert_eq!(again, program);
 }
 
-/// Replaces the weights by weights that were read without their files.
-fn point_at(program: &mut Program, places: Vec<WeightPlace>) {
+/// Replaces the weights by weights at these locations whose data was not read.
+fn set_weight_places(program: &mut Program, places: Vec<WeightPlace>) {
     let function = &mut program.functions[0];
     let mut places = places.into_iter();
     for index in 0..function.op_count() {
@@ -266,8 +267,8 @@ fn written(directory: &Path, constants: impl IntoIterator<Item = Constant>) -> P
     let layout = Layout::plan(&program).expect("sound");
     std::fs::create_dir_all(directory).expect("a directory");
     layout.write(directory).expect("written");
-    let places = places(&program, &layout);
-    point_at(&mut program, places);
+    let places = weight_places(&program, &layout);
+    set_weight_places(&mut program, places);
     WeightFiles::in_directory(directory).load(&mut program).expect("sound");
     program
 }
@@ -279,15 +280,15 @@ fn computed() -> Vec<(DType, Vec<u64>, Buffer)> {
     let source = Buffer::from(bytes);
     let recipe = |shape: &[u64]| {
         LazyTensor::strided(source.clone(), DType::Fp32, shape, &[shape[1], 1], 0)
-            .expect("it lies within")
+            .expect("within the source")
     };
     let cast = |recipe: LazyTensor| recipe.cast(DType::Fp16).expect("floats");
     let factors = |count: usize| (1..=count).map(|at| 1.0 / at as f32).collect::<Vec<_>>();
-    let transposed = recipe(&[1000, 700]).permute(&[1, 0]).expect("an order");
-    let scaled = recipe(&[300, 41]).scale(0, &factors(300)).expect("one for each");
+    let transposed = recipe(&[1000, 700]).permute(&[1, 0]).expect("a permutation");
+    let scaled = recipe(&[300, 41]).scale(0, &factors(300)).expect("one factor per row");
     let rest = recipe(&[13, 50]).narrow(0, 9, 4).expect("within");
     let halves = vec![cast(recipe(&[9, 50])), cast(rest)];
-    let joined = LazyTensor::concat(halves, 0).expect("they fit");
+    let joined = LazyTensor::concat(halves, 0).expect("equal row lengths");
     let recipes = [
         cast(recipe(&[1000, 700])),
         cast(transposed),
@@ -317,12 +318,16 @@ fn deferred_weights_write_same_bytes_as_in_memory() {
         let bytes = std::fs::read(root.join("weights/weight.bin")).expect("a file");
         let hash = stream::hash(&Buffer::from(bytes.clone())).expect("in memory");
         assert_eq!(written[0].hash, hash);
-        (bytes, places(&program, &layout))
+        (bytes, weight_places(&program, &layout))
     };
     let deferred = computed();
     let (bytes, places) = write("deferred", deferred.clone());
     let still_deferred = deferred.iter().filter(|(_, _, data)| data.is_deferred()).count();
-    assert_eq!(still_deferred, deferred.len() - 1, "all but the slice of the source");
+    assert_eq!(
+        still_deferred,
+        deferred.len() - 1,
+        "all but the plain view of the source stay deferred"
+    );
     let in_memory = |(dtype, shape, data): (DType, Vec<u64>, Buffer)| {
         (dtype, shape, Buffer::from(data.as_bytes().to_vec()))
     };
@@ -330,7 +335,7 @@ fn deferred_weights_write_same_bytes_as_in_memory() {
         write("memory", computed().into_iter().map(in_memory).collect());
     assert!(bytes == expected);
     assert_eq!(places, expected_places);
-    // Two weights are computed in the same way, two in different ways.
+    // Equal weights are stored once: 0 and 5 have equal recipes, 3 and 4 have different recipes for equal bytes.
     assert_eq!(bytes[0], 6);
     assert_eq!(places[0], places[5]);
     assert_eq!(places[3], places[4]);
@@ -349,13 +354,14 @@ fn reports_weight_read_errors() {
     }
     let broken = || Buffer::deferred(std::sync::Arc::new(Broken));
     let alone = program([Constant::weight(DType::Int8, &[4 << 20], broken())]);
-    let layout = Layout::plan(&alone).expect("nothing is read yet");
+    let layout = Layout::plan(&alone).expect("planning does not read a single weight");
     let directory = tempfile::tempdir().expect("temporary directory");
-    let error = layout.write(directory.path()).expect_err("it is read now");
+    let error = layout.write(directory.path()).expect_err("writing reads the weight");
     assert!(error.to_string().contains("the disk is gone"), "{error}");
     let pair = [broken(), broken()].map(|data| Constant::weight(DType::Int8, &[4 << 20], data));
     let pair = program(pair);
-    let error = Layout::plan(&pair).err().expect("they are compared");
+    let error =
+        Layout::plan(&pair).err().expect("planning reads weights of equal size to compare them");
     assert!(error.to_string().contains("the disk is gone"), "{error}");
 }
 
@@ -365,22 +371,22 @@ fn preserves_fully_referenced_weight_file() {
     let root = directory.path();
     let constants = [1, 2, 3].map(|value| Constant::weight(DType::Int8, &[100], vec![value; 100]));
     let program = written(&root.join("a"), constants);
-    // The file has another order than a new layout would have, and unreferenced bytes.
+    // The order of the weights differs from that of a new layout, and the file has unreferenced bytes.
     let file = root.join("a/weights/weight.bin");
     let mut bytes = std::fs::read(&file).expect("a file");
     bytes.extend([9; 70]);
     std::fs::write(&file, &bytes).expect("a file");
     let mut reversed = program.clone();
-    let mut order = places(&program, &Layout::plan(&program).expect("sound"));
+    let mut order = weight_places(&program, &Layout::plan(&program).expect("sound"));
     order.reverse();
-    point_at(&mut reversed, order);
+    set_weight_places(&mut reversed, order);
     WeightFiles::in_directory(root.join("a")).load(&mut reversed).expect("sound");
     let layout = Layout::plan(&reversed).expect("sound");
     std::fs::create_dir(root.join("b")).expect("a directory");
     layout.write(&root.join("b")).expect("written");
     assert_eq!(std::fs::read(root.join("b/weights/weight.bin")).expect("a file"), bytes);
 
-    // With one weight less or one more, the file is written with a new layout.
+    // With one weight fewer or one more, the file is written with a new layout.
     let body = reversed.functions[0].body;
     let last = reversed.functions[0].block_mut(body).ops.pop();
     let layout = Layout::plan(&reversed).expect("sound");
@@ -415,9 +421,9 @@ fn keeps_weights_in_their_named_files() {
     let paths: Vec<&str> = layout.paths().collect();
     assert_eq!(paths, ["b.bin", "weights/a.bin", "weights/weight.bin"]);
     layout.write(root).expect("written");
-    let (mut again, places) = (program.clone(), places(&program, &layout));
+    let (mut again, places) = (program.clone(), weight_places(&program, &layout));
     assert!(places.iter().all(|place| place.offset == 64));
-    point_at(&mut again, places);
+    set_weight_places(&mut again, places);
     let files = WeightFiles::in_directory(root);
     files.load(&mut again).expect("sound");
     assert_eq!(again, program);
@@ -489,13 +495,13 @@ fn offsets_are_64_bits_wide() {
         Constant::weight(DType::Int8, &[3], vec![1; 3]),
     ]);
     let layout = Layout::plan(&program).expect("sound");
-    assert_eq!(places(&program, &layout)[1].offset, offset);
+    assert_eq!(weight_places(&program, &layout)[1].offset, offset);
 }
 
 #[test]
 fn ignores_padding_bits_of_whole_byte_dtypes() {
     // Writers that predate types narrower than a byte did not set the field.
-    let mut bytes = sound();
+    let mut bytes = valid_file();
     set(&mut bytes, 64 + 24, 0xdead_beef);
     let elements = in_memory(bytes).elements(&place(64), &TensorType::fixed(DType::Fp16, &[8]));
     assert_eq!(elements.expect("sound").as_bytes(), [1; 16]);
