@@ -78,7 +78,7 @@ fn rejects_two_outputs_to_stdout() {
     assert!(stderr.contains("standard output cannot hold several files"), "{stderr}");
 }
 
-/// Output is appended to a redirected standard output, whatever name the option gives it.
+/// Output is appended to a redirected standard output: `-`, `/dev/stdout` and `/proc/self/fd/1`.
 #[cfg(target_os = "linux")]
 #[test]
 fn appends_to_redirected_stdout() {

@@ -1,4 +1,4 @@
-//! Whichever calls are outside delegates, they are converted to calls with kernels, and values are defined before use.
+//! Calls outside delegates are converted to calls with kernels, and every value is defined before it is used.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -304,7 +304,7 @@ fn rejects_out_of_range_indices_sizes_and_bad_names() {
     };
     expect_error(|x| x.narrow(0, 2..9), "index 9 is out of range for axis 0 of size 4");
     expect_error(|x| x.at(0, 7), "index 7 is out of range");
-    expect_error(|x| x.at(1, -3), "place -3 is out of range");
+    expect_error(|x| x.at(1, -3), "index -3 is out of range");
     expect_error(|x| x.narrow(1, i32::MIN..=i32::MAX), "out of range");
     expect_error(|x| x.view([usize::MAX, 8]), "`reshape`");
     expect_error(|x| x + x.graph().floats([usize::MAX, 8], &[1.0]), "do not fill");

@@ -167,8 +167,8 @@ fn generation_ends_at_context_max_tokens_or_eos() {
     );
 }
 
-/// Reads texts one after another, and reuses the prefix that each shares with the previous one. Asserts that the logits equal
-/// those of each text without reuse. Returns these logits, and the lengths of the reused prefixes.
+/// Reads texts one after another, and reuses the prefix that each shares with the previous one. Asserts that reuse does not
+/// change the logits. Returns the logits, and the lengths of the reused prefixes.
 fn shared_prefixes<const N: usize>(
     generator: &mut Generator,
     texts: [&[u32]; N],

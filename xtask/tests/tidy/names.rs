@@ -74,7 +74,7 @@ pub(crate) fn odd_names(text: &str) -> Vec<String> {
     found
 }
 
-/// First words of a test's name that put off what it checks.
+/// First words that do not begin a statement about behavior.
 const VAGUE_STARTS: [&str; 7] = ["a", "an", "nothing", "the", "what", "whatever", "which"];
 
 /// Words of a test's name that need a second reading.
@@ -84,7 +84,7 @@ const VAGUE_WORDS: [&str; 8] =
 /// Maximum length of a test's name.
 const MAX_TEST_NAME: usize = 60;
 
-/// Tests of a Rust or Python source whose names do not state what they check, with their lines.
+/// Tests of a Rust or Python source with vague or long names, each with its line.
 pub(crate) fn odd_tests(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut is_test = false;

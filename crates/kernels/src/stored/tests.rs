@@ -127,7 +127,7 @@ fn palette_sample(
     Sample { name: format!("palette {dtype} {shape:?}"), stored: stored.expect("it fits"), values }
 }
 
-/// How [`nested_sample`] encodes the elements.
+/// The encoding of the elements in [`nested_sample`].
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Integers(DType),
