@@ -148,7 +148,7 @@ def agree(fast: Any, slow: Any, name: str) -> None:
 
 
 @case
-def graphs_that_go_on() -> None:
+def copies_and_further_passes() -> None:
     """The manager is ExecuTorch's: copies and further passes give the same program."""
     import copy
 
@@ -170,7 +170,7 @@ def graphs_that_go_on() -> None:
 
 
 @case
-def other_operators() -> None:
+def operators_changed_by_executorch_passes() -> None:
     """Programs that ExecuTorch's passes would change take its path, and the log contains the reason."""
 
     def refused(expected: str, function: Callable[..., Any], dynamic: Any = None, **options: Any) -> None:

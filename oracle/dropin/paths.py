@@ -260,7 +260,7 @@ def compile_specs() -> None:
 
 
 @case
-def constants_that_are_inputs() -> None:
+def constants_as_inputs() -> None:
     both(layers(), Flow(lambda name: CoreMLPartitioner(take_over_constant_data=False)))
 
 
@@ -298,7 +298,7 @@ def states() -> None:
 
 
 @case
-def counters() -> None:
+def integer_buffers_stay_in_program() -> None:
     """Integer buffers stay in the program."""
 
     class Count(nn.Module):
@@ -314,7 +314,7 @@ def counters() -> None:
 
 
 @case
-def several_types() -> None:
+def inputs_and_outputs_of_several_dtypes() -> None:
     def several(self: Any, x: torch.Tensor, index: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, ...]:
         picked = torch.index_select(x, 0, index)
         return picked.sum(1), torch.where(flag, x, -x), index + 1, picked.argmax(1), x > 0
@@ -332,7 +332,7 @@ def shared(lengths: dict[str, int]) -> dict[str, Method]:
 
 
 @case
-def methods_that_share_weights() -> None:
+def methods_sharing_weights() -> None:
     for strategy in (None, STRATEGY.POSITIONAL, STRATEGY.DISABLED):
         more = [CoreMLBackend.generate_multimethod_weight_sharing_strategy_compile_spec(strategy)] if strategy else []
         fast, slow = both(shared({"prefill": 8, "forward": 1, "four": 4}), Flow(with_specs(*more, minimum_deployment_target=ct.target.iOS18)))
@@ -340,7 +340,7 @@ def methods_that_share_weights() -> None:
 
 
 @case
-def methods_with_specs_of_their_own() -> None:
+def compile_specs_per_method() -> None:
     disabled = CoreMLBackend.generate_multimethod_weight_sharing_strategy_compile_spec(STRATEGY.DISABLED)
     of = {
         "forward": [*specs(minimum_deployment_target=ct.target.iOS17), disabled],
@@ -375,7 +375,7 @@ def constant_methods_with_tensors() -> None:
 
 
 @case
-def constant_methods_that_are_emitted() -> None:
+def constant_methods_with_views() -> None:
     """ExecuTorch stores views with their whole storage or not at all, so that they take its path."""
     options = {"constant_methods": {"view": torch.randn(4, 6)[:, :3].T}}
     assert not direct(layers()["forward"].program, Flow(options=options))
@@ -401,7 +401,7 @@ def direct(program: Any, flow: Flow) -> bool:
 
 
 @case
-def calls_outside() -> None:
+def calls_outside_delegates() -> None:
     def chain(self: Any, a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.mm(torch.mm(a, x) + b - a, x) + b
 
@@ -417,7 +417,7 @@ def calls_outside() -> None:
 
 
 @case
-def calls_outside_with_sizes() -> None:
+def calls_outside_delegates_with_dynamic_shapes() -> None:
     module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
     calls = [(torch.randn(shape),) for shape in ((2, 5, 8), (3, 9, 8), (4, 2, 8))]
     dynamic = [{0: Dim("a", max=4), 1: Dim("b", max=12)}]
@@ -425,7 +425,7 @@ def calls_outside_with_sizes() -> None:
 
 
 @case
-def calls_outside_that_executorch_lowers() -> None:
+def calls_outside_delegates_with_decompositions() -> None:
     """Kernels may differ for calls that ExecuTorch decomposes, so they take its path."""
 
     def program(function: Callable[..., Any]) -> Any:
@@ -539,7 +539,7 @@ def memory_planning() -> None:
 
 
 @case
-def buffers_outside() -> None:
+def mutable_buffers_outside_delegates() -> None:
     """Names of buffers, and memory that the caller provides."""
     options = {"take_over_mutable_buffer": False}
     flow = Flow(
@@ -559,7 +559,7 @@ def buffers_outside() -> None:
 
 
 @case
-def older_flow() -> None:
+def separate_to_edge_and_to_backend() -> None:
     both(network(), Flow(is_older=True))
     assert type(to_edge(network()["forward"].program)).__name__ == "DirectEdgeManager"
 
@@ -568,7 +568,7 @@ def older_flow() -> None:
 
 
 @case
-def what_cannot_be_lowered_directly() -> None:
+def unsupported_programs_fall_back_to_executorch_path() -> None:
     """Such programs take ExecuTorch's path, and the log contains the reason."""
 
     class Unknown(CoreMLPartitioner):
@@ -607,7 +607,7 @@ def what_cannot_be_lowered_directly() -> None:
 
 
 @case
-def errors_are_those_of_executorch() -> None:
+def errors_match_executorch() -> None:
     """Programs that cannot be lowered cause the same errors as without the direct path."""
     method = Method(Call(lambda self, x: torch.linalg.eigvalsh(x)), [(torch.randn(4, 4),)])
     found = {}
@@ -631,7 +631,7 @@ def errors_are_those_of_executorch() -> None:
 
 
 @case
-def graphs_on_demand() -> None:
+def graph_modules_on_demand() -> None:
     from executorch.devtools.backend_debug import get_delegation_info
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from executorch.exir.backend.utils import format_delegated_graph
@@ -659,7 +659,7 @@ def graphs_on_demand() -> None:
 
 
 @case
-def managers_go_on() -> None:
+def transform_and_to_backend_after_lowering() -> None:
     """`transform` and `to_backend` continue from ExecuTorch's graph."""
 
     class Count:
@@ -703,7 +703,7 @@ def json_of(value: Any) -> Any:
 
 
 @case
-def weights_that_change() -> None:
+def weights_are_captured_at_lowering() -> None:
     """A program contains the weights at the time of lowering; a graph with other weights is refused."""
     module = nn.Linear(4, 4)
     method = Method(module, [(torch.randn(2, 4),)])

@@ -87,7 +87,7 @@ class Call(nn.Module):
 
 
 @case
-def uint8_abs() -> None:
+def abs_of_uint8() -> None:
     delegated(Call(lambda x: (x.abs().to(torch.float32) + 0.5)), (torch.randint(0, 200, (3, 4), dtype=torch.uint8),))
 
 
@@ -105,7 +105,7 @@ def int32_relu() -> None:
 
 
 @case
-def fp16_at_the_default_target() -> None:
+def fp16_at_default_target() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU()).half()
     delegated(model, (torch.randn(2, 8).half(),))
 
@@ -119,7 +119,7 @@ def rank_6() -> None:
 
 
 @case
-def operators_that_it_leaves_outside() -> None:
+def operators_unsupported_by_coremltools() -> None:
     def several(x: torch.Tensor) -> torch.Tensor:
         return torch.add(torch.asinh(x), x, alpha=2) + torch.diagonal(x @ x.T).sum() + torch.acosh(x.abs() + 1.5)
 
@@ -154,7 +154,7 @@ def skipped_operators() -> None:
 
 
 @case
-def numbers_stay_where_they_are_needed() -> None:
+def sizes_do_not_cross_partitions() -> None:
     """Sizes are not passed between partitions."""
     class Dynamic(nn.Module):
         def __init__(self) -> None:
@@ -180,7 +180,7 @@ def numbers_stay_where_they_are_needed() -> None:
 
 
 @case
-def states() -> None:
+def float_buffers_become_states() -> None:
     """A float buffer becomes a state; a counter does not."""
     import coremltools as ct
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
@@ -210,7 +210,7 @@ def states() -> None:
 
 
 @case
-def a_state_in_one_of_two_partitions() -> None:
+def state_used_by_one_of_two_partitions() -> None:
     """A buffer whose new value the other partition may need."""
     import coremltools as ct
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
@@ -241,7 +241,7 @@ def a_state_in_one_of_two_partitions() -> None:
 
 
 @case
-def constants_given_from_outside() -> None:
+def constants_stay_inputs_of_delegates() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
     inputs = (torch.randn(1, 3, 4, 4),)
     edge = lower(model, inputs, take_over_constant_data=False)
@@ -251,7 +251,7 @@ def constants_given_from_outside() -> None:
 
 
 @case
-def one_weight_for_two_parts() -> None:
+def weight_shared_by_two_partitions() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -264,7 +264,7 @@ def one_weight_for_two_parts() -> None:
 
 
 @case
-def two_methods_whose_parts_are_not_as_many() -> None:
+def methods_with_different_partition_counts() -> None:
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
@@ -282,7 +282,7 @@ def two_methods_whose_parts_are_not_as_many() -> None:
 
 
 @case
-def numbers_that_are_asserted() -> None:
+def assertions_on_sizes_are_removed() -> None:
     """Calls that only assertions use are removed together with calls on the same numbers or inputs."""
 
     class Asserted(nn.Module):
@@ -333,7 +333,7 @@ def branches_and_loops() -> None:
 
 
 @case
-def another_backend_comes_first() -> None:
+def nodes_of_other_backends_are_kept() -> None:
     """Nodes that another partitioner delegated are left alone."""
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -363,7 +363,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 @case
-def the_full_graph_is_lowered_or_refused() -> None:
+def lower_full_graph_names_unsupported_operator() -> None:
     model = Call(lambda x: torch.ops.coremill_test.unknown(torch.sin(x)) + x)
     assert calls(lower(model, (torch.randn(4),))).count("executorch_call_delegate") == 2
     try:
@@ -375,7 +375,7 @@ def the_full_graph_is_lowered_or_refused() -> None:
 
 
 @case
-def a_target_that_is_too_old_is_told() -> None:
+def too_old_target_is_reported() -> None:
     import coremltools as ct
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from torchao.quantization import IntxWeightOnlyConfig, PerGroup, quantize_
@@ -392,7 +392,7 @@ def a_target_that_is_too_old_is_told() -> None:
 
 
 @case
-def options_that_are_not_understood() -> None:
+def rejects_invalid_compute_units() -> None:
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
 
     for wrong in ("ios18", 9, None):
@@ -405,7 +405,7 @@ def options_that_are_not_understood() -> None:
 
 
 @case
-def a_newer_target_of_a_recipe_stays() -> None:
+def recipe_keeps_newer_target() -> None:
     import coremltools as ct
     from executorch.backends.apple.coreml.recipes import CoreMLRecipeProvider, CoreMLRecipeType
 
