@@ -231,6 +231,8 @@ struct Run {
     outputs: Outputs,
     /// Whether the numbers can be compared.
     steady: bool,
+    /// Whether the program draws random numbers, which may decide on shapes and errors.
+    is_random: bool,
 }
 
 /// Runs with the function's shapes, and with others if it has dynamic dimensions.
@@ -257,6 +259,7 @@ fn runs(
             all.extend(other);
         }
     }
+    let is_random = function.all_ops().any(|(_, op)| op.kind().is_none_or(OpKind::is_random));
     let steady = benign && function.all_ops().all(|(_, op)| is_smooth(function, op));
     let mut runs: Vec<Run> = Vec::new();
     for shapes in all {
@@ -274,7 +277,7 @@ fn runs(
         let mut look = |_: &str, _: &str, value: &Value| tame &= is_tame(value);
         let mut hooks = Hooks { observe: Some(&mut look), ..Hooks::default() };
         if let Ok(outputs) = run(&mut session, &named(&inputs), &mut hooks) {
-            runs.push(Run { inputs, outputs, steady: tame });
+            runs.push(Run { inputs, outputs, steady: tame, is_random });
         }
     }
     (!runs.is_empty()).then_some(runs)
@@ -321,6 +324,9 @@ impl Run {
             Ok(session) => session,
             Err(error) => return Some(format!("it no longer loads: {error}")),
         };
+        if self.is_random {
+            return None;
+        }
         let found = match run(&mut session, &named(&self.inputs), &mut Hooks::default()) {
             Ok(found) => found,
             Err(error) => return Some(format!("it no longer runs: {error}")),
