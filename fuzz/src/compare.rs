@@ -5,7 +5,7 @@ use std::any::Any;
 use coremill_engine::{
     Array, Elements, Error, FeatureSpec, Hooks, Limits, Outputs, Session, Value,
 };
-use coremill_mil::ir::Program;
+use coremill_mil::ir::{Function, Program};
 use coremill_mil::ops::OpKind;
 use coremill_mil::text;
 use coremill_tensor::DType;
@@ -91,6 +91,12 @@ pub(crate) fn difference(expected: &Array, found: &Array, tolerance: f32) -> Opt
         !within
     });
     off.map(|(index, (x, y))| format!("element {index} is {y}, not {x} (of up to {scale})"))
+}
+
+/// Whether random numbers or rounding may change the shapes of results, and so cause errors in other operations.
+pub(crate) fn has_unsteady_shapes(function: &Function) -> bool {
+    let is_unsteady = |kind: OpKind| kind.is_random() || kind == OpKind::NonZero;
+    function.all_ops().any(|(_, op)| op.kind().is_none_or(is_unsteady))
 }
 
 /// Whether small changes of operands cause only small changes of results: other operations have discontinuities or

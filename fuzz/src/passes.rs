@@ -14,7 +14,9 @@ use coremill_mil::text;
 use coremill_passes::{self as pass, AnalyzedFunction, Editor, PASSES, Pass};
 use coremill_verify as verify;
 
-use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
+use crate::compare::{
+    LIMITS, difference, has_unsteady_shapes, input, is_steady, is_tame, message, run, show,
+};
 use crate::draw::Draw;
 use crate::flexible;
 use crate::motifs::{Motif, motif};
@@ -231,8 +233,8 @@ struct Run {
     outputs: Outputs,
     /// Whether the numbers can be compared.
     steady: bool,
-    /// Whether the program draws random numbers, which may decide on shapes and errors.
-    is_random: bool,
+    /// Whether the shapes of the results can be compared.
+    has_steady_shapes: bool,
 }
 
 /// Runs with the function's shapes, and with others if it has dynamic dimensions.
@@ -259,7 +261,7 @@ fn runs(
             all.extend(other);
         }
     }
-    let is_random = function.all_ops().any(|(_, op)| op.kind().is_none_or(OpKind::is_random));
+    let has_steady_shapes = !has_unsteady_shapes(function);
     let steady = benign && function.all_ops().all(|(_, op)| is_smooth(function, op));
     let mut runs: Vec<Run> = Vec::new();
     for shapes in all {
@@ -277,7 +279,7 @@ fn runs(
         let mut look = |_: &str, _: &str, value: &Value| tame &= is_tame(value);
         let mut hooks = Hooks { observe: Some(&mut look), ..Hooks::default() };
         if let Ok(outputs) = run(&mut session, &named(&inputs), &mut hooks) {
-            runs.push(Run { inputs, outputs, steady: tame, is_random });
+            runs.push(Run { inputs, outputs, steady: tame, has_steady_shapes });
         }
     }
     (!runs.is_empty()).then_some(runs)
@@ -324,11 +326,9 @@ impl Run {
             Ok(session) => session,
             Err(error) => return Some(format!("it no longer loads: {error}")),
         };
-        if self.is_random {
-            return None;
-        }
         let found = match run(&mut session, &named(&self.inputs), &mut Hooks::default()) {
             Ok(found) => found,
+            Err(_) if !self.has_steady_shapes => return None,
             Err(error) => return Some(format!("it no longer runs: {error}")),
         };
         self.outputs.0.iter().zip(&found.0).find_map(|((name, before), (other, after))| {
@@ -337,6 +337,9 @@ impl Run {
             }
             let (Value::Array(before), Value::Array(after)) = (before, after) else { return None };
             if (before.shape(), before.dtype()) != (after.shape(), after.dtype()) {
+                if !self.has_steady_shapes {
+                    return None;
+                }
                 let (from, to) = (before.shape(), after.shape());
                 return Some(format!("`{name}`: {from:?} became {to:?}, or another type"));
             }
