@@ -154,12 +154,15 @@ fn triangle(call: &mut Call<'_>) -> Results {
 fn triangle_places(call: &mut Call<'_>) -> Results {
     const MOST: usize = 1 << 12;
     let (rows, columns) = (call.int("row")?, call.int("col")?);
+    if rows < 0 || columns < 0 {
+        refuse!("`row` and `col` must be at least 0, got {rows} and {columns}");
+    }
     let offset = call.int("offset")?;
     let lower = call.name() == "tril_indices";
     let (dtype, sizes) = call.result_type()?;
     let count = sizes.get(1).and_then(Size::fixed);
     let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
-        refuse!("the number of places is not known");
+        refuse!("the number of indices is unknown at compile time");
     };
     if count > MOST || rows > MOST as i64 {
         refuse!("a triangle of {count} elements has more than {MOST}");
