@@ -123,6 +123,12 @@ fn quantile(call: &mut Call<'_, '_>) -> ValueResult {
     let rank = call.rank(x);
     let (line, axis, _) = along(call, x)?;
     let extent = fixed_extent(call, line, axis)?;
+    if extent < 1 {
+        refuse!("computes quantiles of no elements");
+    }
+    if let Some(share) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
+        refuse!("`q` must be from 0 to 1, got {share}");
+    }
     let [sorted, _] = call.first(line, axis, extent, true)?;
     let mode = call.text("interpolation")?.unwrap_or("linear");
     let mut found = Vec::new();
