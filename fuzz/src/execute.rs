@@ -12,7 +12,7 @@ use coremill_mil::text;
 use coremill_verify as verify;
 
 use crate::compare::{
-    LIMITS, difference, has_unsteady_shapes, input, is_steady, is_tame, message, run, show,
+    LIMITS, difference, has_steady_shapes, input, is_steady, is_tame, message, run, show,
 };
 use crate::draw::Draw;
 use crate::flexible;
@@ -133,13 +133,13 @@ fn run_shapes(
     if function.all_ops().any(|(_, op)| op.kind().is_none_or(OpKind::is_random)) {
         return if observed.is_ok() { Outcome::Ran } else { Outcome::Failed };
     }
-    let unsteady_shapes = has_unsteady_shapes(function);
+    let has_steady_shapes = has_steady_shapes(function);
     let Ok(observed) = observed else {
         // Passes remove unused operations and their errors; and plans may need less memory.
         let reason = shown(&observed);
         assert!(
             planned.is_err()
-                || unsteady_shapes
+                || !has_steady_shapes
                 || !all_read(function)
                 || reason.contains(" tensors are limited to "),
             "runs as planned, but fails operation by operation: {reason}"
@@ -148,7 +148,7 @@ fn run_shapes(
     };
     let planned = match planned {
         Ok(planned) => planned,
-        Err(_) if unsteady_shapes => return Outcome::Ran,
+        Err(_) if !has_steady_shapes => return Outcome::Ran,
         Err(error) => panic!("runs operation by operation, but fails as planned: {error}"),
     };
     // Results must not depend on memory contents of an earlier run.
@@ -167,7 +167,7 @@ fn run_shapes(
         let (Value::Array(expected), Value::Array(found)) = (expected, found) else { continue };
         let shapes = (expected.shape(), expected.dtype()) == (found.shape(), found.dtype());
         let (expected_is, found_is) = (expected.shape(), found.shape());
-        assert!(shapes || unsteady_shapes, "`{name}`: {expected_is:?} became {found_is:?}");
+        assert!(shapes || !has_steady_shapes, "`{name}`: {expected_is:?} became {found_is:?}");
         let tolerance = match engine.numerics() {
             Numerics::Fast => 1e-3,
             Numerics::Rounded | Numerics::Ane | Numerics::CoremlCpu => 4e-2,

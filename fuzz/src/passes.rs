@@ -15,7 +15,7 @@ use coremill_passes::{self as pass, AnalyzedFunction, Editor, PASSES, Pass};
 use coremill_verify as verify;
 
 use crate::compare::{
-    LIMITS, difference, has_unsteady_shapes, input, is_steady, is_tame, message, run, show,
+    LIMITS, difference, has_steady_shapes, input, is_steady, is_tame, message, run, show,
 };
 use crate::draw::Draw;
 use crate::flexible;
@@ -261,7 +261,7 @@ fn runs(
             all.extend(other);
         }
     }
-    let has_steady_shapes = !has_unsteady_shapes(function);
+    let has_steady_shapes = has_steady_shapes(function);
     let steady = benign && function.all_ops().all(|(_, op)| is_smooth(function, op));
     let mut runs: Vec<Run> = Vec::new();
     for shapes in all {
