@@ -111,7 +111,7 @@ fn graphs_run_on_core_ml_and_compile_once() {
     assert!(times[0] >= 1.0 && times[1] < 0.5, "{times:?}");
 }
 
-/// Tests the comparison that the example `beside` runs on a Mac.
+/// Tests how an example compares Core ML with the engine.
 #[test]
 fn judge_compares_core_ml_with_engine() {
     set_stand_in_model();
