@@ -9,7 +9,18 @@ use crate::workspace::{cargo, execute, root};
 pub(crate) fn run() -> Result<(), String> {
     let root = root();
     step("format", cargo(&root).args(["fmt", "--all", "--check"]))?;
-    step("lints", cargo(&root).args(["clippy", "--quiet", "--workspace", "--", "-D", "warnings"]))?;
+    step(
+        "lints",
+        cargo(&root).args([
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    )?;
     step("tidy", cargo(&root).args(["test", "--quiet", "--workspace", "--test", "tidy"]))?;
     // Selected packages would be built with other features than the workspace, which takes minutes.
     step("unit tests", cargo(&root).args(["test", "--quiet", "--workspace", "--lib", "--bins"]))

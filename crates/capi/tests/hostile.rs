@@ -6,8 +6,6 @@
 mod common;
 #[path = "../../../fuzz/src/interface.rs"]
 mod interface;
-#[path = "../../../fuzz/src/payloads.rs"]
-mod payloads;
 #[path = "../../../fuzz/src/seeds.rs"]
 mod seeds;
 

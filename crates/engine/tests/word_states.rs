@@ -1,6 +1,6 @@
 //! KV caches that only attention reads are stored as 16-bit integers.
 
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Session};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Observer, Session};
 use coremill_mil::{model, text};
 use coremill_tensor::DType;
 use coremill_verify as verify;
@@ -93,8 +93,8 @@ fn outputs(session: &mut Session, tokens: usize, observed: bool) -> Vec<f32> {
     let mut all = Vec::new();
     for position in (0..POSITIONS - tokens).step_by(tokens) {
         let mut ignore = |_: &str, _: &str, _: &coremill_engine::Value| {};
-        let mut hooks = Hooks::default();
-        hooks.observe = if observed { Some(&mut ignore) } else { None };
+        let observe: Option<Observer> = if observed { Some(&mut ignore) } else { None };
+        let mut hooks = Hooks { observe, ..Hooks::default() };
         let outputs = session.run_with(&inputs(tokens, position), &mut hooks).expect("it runs");
         all.extend_from_slice(outputs.floats("y").expect("an output"));
     }

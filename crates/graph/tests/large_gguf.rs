@@ -68,6 +68,7 @@ fn large_gguf_converts_within_memory_limit() {
     assert!(peak < MEMORY, "peak memory is {peak:.0} MB; the limit is {MEMORY:.0} MB");
 }
 
+#[expect(clippy::print_stdout, reason = "the child process reports to its parent")]
 fn convert(directory: &Path) {
     let mut params = Params::new();
     let layers = params.load(directory.join("large.gguf")).expect("the file can be read");

@@ -310,7 +310,7 @@ fn rejects_context_prefill_and_tokens_out_of_range() {
     let model = LanguageModel::open(tiny()).expect("opens");
     for (context, prefill) in [(0, 1), (33, 1), (16, 17), (16, 0)] {
         let options = BuildOptions::default().context(context).prefill(prefill);
-        let error = model.graphs(&options).err().expect("refused");
+        let error = model.graphs(&options).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Argument, "{context} {prefill}");
     }
     let mut generator = generator(&model, 4);

@@ -46,6 +46,7 @@ fn generation(model: &Model) -> u8 {
 
 /// Reads the package while another thread alternately writes two versions. Checks that every
 /// read returns a complete version, and that both versions are read.
+#[expect(clippy::print_stdout, reason = "the test prints its counts")]
 fn read_while_writing(
     target: &Path,
     write: impl Fn(&Path, &Model) + Sync,

@@ -18,6 +18,7 @@ const FILE: &str = "COREMILL_FORGED_FILE";
 
 /// Runs the calling test, whose name is `test`, in a child process that reads the written file. Asserts that the peak memory of
 /// that process is below the limit, and returns the error of `read`.
+#[expect(clippy::print_stdout, reason = "the child process reports to its parent")]
 fn refusal(test: &str, write: impl FnOnce() -> Vec<u8>, read: impl Fn(&Path) -> String) -> String {
     if let Some(path) = std::env::var_os(FILE) {
         println!("refused: {}", read(Path::new(&path)));

@@ -1,6 +1,5 @@
 //! Tests of the operation kinds against formulas and against `rlx-cpu`, and the table of the kinds that are
 //! lowered.
-#![expect(clippy::print_stdout, reason = "the test prints a table")]
 
 mod cases;
 

@@ -9,9 +9,9 @@ use coremill_graph::{
     ane_available, chip_info,
 };
 
-#[path = "../../../crates/graph/examples/beside.rs"]
-#[expect(dead_code, reason = "the tests call only `judge` of this example program")]
-mod beside;
+#[path = "../../../crates/graph/examples/compare_devices.rs"]
+#[expect(dead_code, reason = "the tests call only `compare` of this example program")]
+mod compare_devices;
 
 struct Counting;
 
@@ -113,26 +113,26 @@ fn graphs_run_on_core_ml_and_compile_once() {
 
 /// Tests how an example compares Core ML with the engine.
 #[test]
-fn judge_compares_core_ml_with_engine() {
+fn example_compares_core_ml_with_engine() {
     set_stand_in_model();
     let folder = tempfile::tempdir().expect("a folder");
     let session = Session::new(Device::Host).precision(Precision::Fp32);
-    let judge = |name: &str, model: &mut Executable| {
+    let compare = |name: &str, model: &mut Executable| {
         let path = folder.path().join(name);
         model.save(&path).expect("it is written");
-        beside::judge(&path, Device::Cpu, &folder.path().join("cache"))
+        compare_devices::compare(&path, Device::Cpu, &folder.path().join("cache"))
     };
     let mut model = session.compile(&affine()).expect("it compiles");
     model.set_param("scale", [2.0f32; 3]).expect("it is set");
-    let difference = judge("right.mlpackage", &mut model).expect("the results agree");
-    let difference = difference.expect("they are compared");
-    assert!(difference < 1e-6, "{difference}");
+    let error = compare("right.mlpackage", &mut model).expect("the results agree");
+    let error = error.expect("they are compared");
+    assert!(error < 1e-6, "{error}");
     // The stand-in doubles its input, but this model triples a column.
     model.set_param("scale", [2.0f32, 2.0, 3.0]).expect("it is set");
-    let problem = judge("wrong.mlpackage", &mut model).expect_err("the results differ");
-    assert!(problem.starts_with("`y` of `main` in step 0 is"), "{problem}");
+    let problem = compare("wrong.mlpackage", &mut model).expect_err("the results differ");
+    assert!(problem.starts_with("`y` of `main` in step 0 has an error of"), "{problem}");
     let mut states = session.compile_all(&[&sum("sum"), &sum("more")]).expect("it compiles");
-    assert!(judge("states.mlpackage", &mut states).expect("the results agree").is_some());
+    assert!(compare("states.mlpackage", &mut states).expect("the results agree").is_some());
 }
 
 #[test]

@@ -50,16 +50,17 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     let mut packages = golden_packages(root)?;
     packages.push(digits);
     packages.extend(names.iter().map(package));
-    let mut judge = oracle();
-    judge.arg("oracle.checkers.device").arg(&command);
+    let mut checker = oracle();
+    checker.arg("oracle.checkers.device").arg(&command);
     if !cfg!(target_os = "macos") {
-        judge.arg("--engine-alone");
+        checker.arg("--engine-alone");
     }
-    execute(judge.args(&packages), "coremltools' predictions beside the engine's")?;
+    execute(checker.args(&packages), "comparison of coremltools' predictions with the engine's")?;
     if !cfg!(target_os = "macos") {
         return Ok(());
     }
-    let mut beside = cargo(root);
-    beside.args(["run", "--release", "--package", "coremill-graph", "--example", "beside", "--"]);
-    execute(beside.args(&packages), "our calls of Core ML beside the engine")
+    let mut example = cargo(root);
+    example.args(["run", "--release", "--package", "coremill-graph"]);
+    example.args(["--example", "compare_devices", "--"]);
+    execute(example.args(&packages), "comparison of our calls of Core ML with the engine")
 }

@@ -14,7 +14,7 @@ use coremill_mlpackage::package;
 use coremill_verify as verify;
 
 #[path = "../../../../fuzz/src/payloads.rs"]
-mod payloads;
+pub(crate) mod payloads;
 pub(crate) use payloads::*;
 
 /// Writes a program as a package.

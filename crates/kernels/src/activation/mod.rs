@@ -204,9 +204,13 @@ mod tests {
             (Activation::GeluExact, -3.0, -0.004_049_694),
             (Activation::GeluTanh, 1.0, 0.841_191_9),
             (Activation::GeluSigmoid, 1.0, 0.845_795_8),
-            (Activation::Softplus, 0.0, 0.693_147_2),
+            (Activation::Softplus, 0.0, std::f32::consts::LN_2),
             (Activation::Softplus, 100.0, 100.0),
-            (Activation::ScaledSoftplus { alpha: 2.0, beta: 0.5 }, 0.0, 1.386_294_4),
+            (
+                Activation::ScaledSoftplus { alpha: 2.0, beta: 0.5 },
+                0.0,
+                2.0 * std::f32::consts::LN_2,
+            ),
             (Activation::Softsign, -3.0, -0.75),
             (Activation::Linear { alpha: 2.0, beta: 1.0 }, 3.0, 7.0),
         ];

@@ -146,7 +146,7 @@ fn nested_sample(
     size: [usize; 2],
     shape: [usize; 2],
 ) -> Sample {
-    let each = if shape[1] % 4 == 0 { 4 } else { shape[1] };
+    let each = if shape[1].is_multiple_of(4) { 4 } else { shape[1] };
     let has_table = steps_dtype == DType::UInt6;
     nested_sample_of(random, of, Steps { dtype: steps_dtype, has_table, each }, size, shape)
 }

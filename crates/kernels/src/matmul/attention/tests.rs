@@ -207,7 +207,7 @@ fn fully_masked_query_disables_key_skipping() {
         depth: 4,
         value_depth: 4,
     };
-    let mask: Vec<f32> = (0..18).map(|at| if at >= 9 && at < 12 { 0.0 } else { -3e4 }).collect();
+    let mask: Vec<f32> = (0..18).map(|at| if (9..12).contains(&at) { 0.0 } else { -3e4 }).collect();
     let mask = Mask { elements: &mask, strides: [0, 0, 9, 1] };
     let row = AttentionShape { queries: 1, ..shape };
     assert_eq!(shown_keys(&shape, &mask), None);
