@@ -1,11 +1,13 @@
-//! Calls of every torch operator with valid, invalid and absurd arguments: each is lowered or refused quickly. The fuzz
-//! target `operators` generates more calls.
+//! Calls of every torch operator with valid, invalid and absurd arguments: each is lowered or refused quickly, in little
+//! memory. The fuzz target `operators` generates more calls.
+#![expect(unsafe_code, reason = "an allocator limits memory")]
 
 #[path = "../../../fuzz/src/draw.rs"]
 mod draw;
 #[path = "../../../fuzz/src/operators.rs"]
 mod operators;
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +25,31 @@ const TRIES: u64 = 64;
 static PANICKED: AtomicBool = AtomicBool::new(false);
 /// Time limit, far above the duration of any call.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
+
+/// Maximum size of an allocation: more than any constant that a lowering may create.
+const ALLOCATION_LIMIT: usize = 1 << 29;
+
+/// Allocator that fails above the limit, which ends the test with the stack of the allocation.
+struct Limited;
+
+// SAFETY: all calls are forwarded to the system's allocator, or fail.
+unsafe impl GlobalAlloc for Limited {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > ALLOCATION_LIMIT {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as for the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as for the system's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Limited = Limited;
 
 /// Result of `operators::call`; `None` if the call panics.
 fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {

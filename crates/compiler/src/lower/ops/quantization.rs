@@ -211,9 +211,16 @@ impl Scheme {
                 continue;
             }
             let Some(count) = count else { refuse!("the number of scales is not fixed") };
+            let extent = builder.extents(self.x).get(axis).copied().flatten();
+            if extent.is_some_and(|extent| count.checked_mul(block) != Some(extent)) {
+                refuse!(
+                    "axis {axis} has {count} scales for blocks of {block} elements, but {} elements",
+                    extent.unwrap_or_default()
+                );
+            }
             // Repeats each scale for the elements of its block.
-            let indices: Vec<i32> =
-                (0..count * block).map(|index| (index / block) as i32).collect();
+            let covered = checked_numel(&[count, block])? as u64;
+            let indices: Vec<i32> = (0..covered).map(|index| (index / block) as i32).collect();
             y = emit!(builder, OpKind::Gather, x = y, indices = indices.as_slice(), axis)?;
         }
         Ok(y)
