@@ -1,13 +1,11 @@
 //! Calls of every torch operator with valid, invalid and absurd arguments: each is lowered or refused quickly, in little
 //! memory. The fuzz target `operators` generates more calls.
-#![expect(unsafe_code, reason = "an allocator limits memory")]
 
 #[path = "../../../fuzz/src/draw.rs"]
 mod draw;
 #[path = "../../../fuzz/src/operators.rs"]
 mod operators;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,30 +24,17 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 /// Time limit, far above the duration of any call.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
 
-/// Maximum size of an allocation: more than any constant that a lowering may create.
-const ALLOCATION_LIMIT: usize = 1 << 29;
+/// Maximum peak memory of the process in kB. A constant that a lowering creates has at most 256 MB.
+const MEMORY_LIMIT: u64 = 1 << 20;
 
-/// Allocator that fails above the limit, which ends the test with the stack of the allocation.
-struct Limited;
-
-// SAFETY: all calls are forwarded to the system's allocator, or fail.
-unsafe impl GlobalAlloc for Limited {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() > ALLOCATION_LIMIT {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: as for the system's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as for the system's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
+/// Fails if the process has ever used more memory than the limit.
+fn assert_memory_within_limit() {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let peak = peak.expect("the peak memory of the process");
+    assert!(peak < MEMORY_LIMIT, "peak memory is {peak} kB; the limit is {MEMORY_LIMIT} kB");
 }
-
-#[global_allocator]
-static ALLOCATOR: Limited = Limited;
 
 /// Result of `operators::call`; `None` if the call panics.
 fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
@@ -82,6 +67,7 @@ fn fuzz_seeds_do_not_panic() {
         count += 1;
     }
     assert!(count > 10, "{count} seeds");
+    assert_memory_within_limit();
 }
 
 /// Each operator with a schema has a call that reaches its lowering, or is refused because it writes to its arguments.
@@ -147,6 +133,7 @@ fn random_operator_calls_do_not_panic_or_hang() {
     let count = reached.iter().filter(|reached| **reached).count();
     println!("{read} calls of {count} of {} operators were read, {lowered} lowered", all.len());
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert_memory_within_limit();
     // The test is useful only if enough calls reach the lowering.
     assert!(!only.is_empty() || read > 400 && lowered > 50, "{read} were read, {lowered} lowered");
 }

@@ -145,10 +145,7 @@ impl Builder<'_> {
     /// computes the shape, the kernel must check it.
     fn is_alias(&self, op: &Op) -> bool {
         let [output] = op.outputs[..] else { return false };
-        let is_fixed = op.binding("shape").is_none_or(|shape| match shape {
-            Binding::Literal(_) => true,
-            Binding::Value(value) => self.source.is_constant(*value),
-        });
+        let is_fixed = op.binding("shape").is_none_or(|shape| self.source.is_known(shape));
         is_fixed && self.ty(output).as_tensor().is_some() && self.shape(output).is_some()
     }
 

@@ -162,8 +162,16 @@ impl FunctionContext {
             Binding::Literal(constant) => {
                 literal(constant).map(|a| Some(Arc::new(ConstantTensor::new(a))))
             }
-            Binding::Value(value) if self.is_constant(*value) => self.known(*value).map(Some),
+            Binding::Value(value) if self.is_known(binding) => self.known(*value).map(Some),
             Binding::Value(_) => Ok(None),
+        }
+    }
+
+    /// Whether a binding has a value before execution.
+    pub(crate) fn is_known(&self, binding: &Binding) -> bool {
+        match binding {
+            Binding::Literal(_) => true,
+            Binding::Value(value) => self.is_constant(*value),
         }
     }
 
