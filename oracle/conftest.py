@@ -124,7 +124,7 @@ def run(arguments: tuple[object, ...], code: int, folder: Path | None = None) ->
     """Runs `coremill`, optionally in a folder; fails the test unless it exits with the code."""
     binary = os.environ.get("COREMILL")
     if not binary:
-        pytest.fail("the variable COREMILL does not say where the `coremill` command is; `cargo xtask test` sets it")
+        pytest.fail("the variable COREMILL must be the path of the `coremill` command; `cargo xtask test` sets it")
     line = [binary, *map(str, arguments)]
     # `coremill bisect` runs commands, such as this one.
     environment = dict(os.environ, PATH=f"{Path(binary).absolute().parent}{os.pathsep}{os.environ.get('PATH', '')}")

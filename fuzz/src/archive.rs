@@ -86,12 +86,12 @@ fn wrapped(data: &[u8]) -> Vec<u8> {
     ];
     let mut writer = Writer::new(Cursor::new(Vec::new()));
     for (name, part) in NAMES.iter().zip(data.splitn(NAMES.len(), |byte| *byte == 0)) {
-        writer.add(name, &[part]).expect("memory takes all");
+        writer.add(name, &[part]).expect("writing to memory succeeds");
     }
     for weight in ["archive/data/weights/weight_0", "archive/data/weights/weight_1"] {
-        writer.add(weight, &[&[1; 256]]).expect("memory takes all");
+        writer.add(weight, &[&[1; 256]]).expect("writing to memory succeeds");
     }
-    writer.finish().expect("memory takes all").into_inner()
+    writer.finish().expect("writing to memory succeeds").into_inner()
 }
 
 fn walk(program: &ExportedProgram) {

@@ -8,13 +8,13 @@ use coremill_tensor::Buffer;
 pub(crate) fn arrays(data: &[u8]) {
     if let Ok(array) = arrays::from_npy(data) {
         let mut bytes = Vec::new();
-        arrays::to_npy(&mut bytes, &array).expect("memory takes all");
-        same(&array, &arrays::from_npy(&bytes).expect("what was written is read"));
+        arrays::to_npy(&mut bytes, &array).expect("writing to memory succeeds");
+        same(&array, &arrays::from_npy(&bytes).expect("written data can be read"));
     }
     if let Ok(all) = arrays::from_npz(Buffer::from(data.to_vec())) {
         let mut bytes = Vec::new();
-        arrays::to_npz(&mut bytes, &all).expect("memory takes all");
-        let again = arrays::from_npz(Buffer::from(bytes)).expect("what was written is read");
+        arrays::to_npz(&mut bytes, &all).expect("writing to memory succeeds");
+        let again = arrays::from_npz(Buffer::from(bytes)).expect("written data can be read");
         assert_eq!(all.len(), again.len());
         for ((name, array), (again_name, again)) in all.iter().zip(&again) {
             assert_eq!(name, again_name);

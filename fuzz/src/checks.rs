@@ -28,10 +28,10 @@ pub(crate) fn model(data: &[u8]) {
     let Ok(model) = package::from_bytes(data) else { return };
     check(&model);
     let Ok(layout) = Layout::plan(&model.program) else { return };
-    let bytes = package::to_bytes(&model, &layout).expect("what was decoded encodes");
-    let again = package::from_bytes(&bytes).expect("what was encoded decodes");
+    let bytes = package::to_bytes(&model, &layout).expect("a decoded model can be encoded");
+    let again = package::from_bytes(&bytes).expect("an encoded model can be decoded");
     let layout = Layout::plan(&again.program).expect("a re-decoded model must have a layout");
-    let twice = package::to_bytes(&again, &layout).expect("what was decoded encodes");
+    let twice = package::to_bytes(&again, &layout).expect("a decoded model can be encoded");
     assert!(bytes == twice, "encoding is not stable");
 }
 

@@ -90,7 +90,9 @@ pub(crate) fn difference(expected: &Array, found: &Array, tolerance: f32) -> Opt
         let within = (*x - *y).abs() <= tolerance * scale || x == y || x.is_nan() && y.is_nan();
         !within
     });
-    off.map(|(index, (x, y))| format!("element {index} is {y}, not {x} (of up to {scale})"))
+    off.map(|(index, (x, y))| {
+        format!("element {index} is {y}, expected {x} (maximum magnitude {scale})")
+    })
 }
 
 /// Whether random numbers and rounding do not change the shapes of results, and so cause no errors in other operations.

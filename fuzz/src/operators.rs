@@ -37,7 +37,7 @@ const TYPES: [i64; 6] = [7, 7, 7, 5, 12, 6];
 /// All operators with a schema.
 pub(crate) fn operators() -> Vec<Schema> {
     let schemas = SCHEMAS.lines().filter(|line| line.contains("::"));
-    schemas.map(|line| Schema::parse(line).expect("the list is understood")).collect()
+    schemas.map(|line| Schema::parse(line).expect("the list is valid")).collect()
 }
 
 /// Chooses one of `count` operators from an input; the rest of the input is for the arguments.
@@ -147,9 +147,9 @@ fn archive(schema: &Schema, draw: &mut Draw<'_>) -> Vec<u8> {
         ("a/archive_format", "pt2"),
         ("a/archive_version", "0"),
     ] {
-        writer.add(name, &[part.as_bytes()]).expect("memory takes all");
+        writer.add(name, &[part.as_bytes()]).expect("writing to memory succeeds");
     }
-    writer.finish().expect("memory takes all").into_inner()
+    writer.finish().expect("writing to memory succeeds").into_inner()
 }
 
 impl Writing<'_, '_> {

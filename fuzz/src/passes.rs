@@ -150,7 +150,7 @@ fn check_passes(
         for run in &runs {
             let fault = run.refusal(&after).or_else(|| run.differs(&engine, &after));
             if let Some(fault) = fault {
-                panic!("`{name}` at {:?}: {fault}; it makes\n{}", run.shapes(), shown(&after));
+                panic!("`{name}` at {:?}: {fault}; it produces\n{}", run.shapes(), shown(&after));
             }
             if run.steady && !compared.contains(&run.shapes()) {
                 compared.push(run.shapes());
@@ -341,7 +341,9 @@ impl Run {
                     return None;
                 }
                 let (from, to) = (before.shape(), after.shape());
-                return Some(format!("`{name}`: {from:?} became {to:?}, or another type"));
+                return Some(format!(
+                    "`{name}`: the shape changed from {from:?} to {to:?}, or the type changed"
+                ));
             }
             let off = if self.steady { difference(before, after, TOLERANCE) } else { None };
             off.map(|off| format!("`{name}`: {off}"))

@@ -23,5 +23,5 @@ pub(crate) fn run(manifest: &str, target: &str, check: fn(&[u8])) {
         }
         count += 1;
     }
-    assert!(count >= 3, "{} holds {count} seeds", folder.display());
+    assert!(count >= 3, "{} has only {count} seeds; expected at least 3", folder.display());
 }

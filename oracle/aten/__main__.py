@@ -13,20 +13,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m oracle.aten", description="convert and run programs of one operator"
     )
-    parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="where archives and packages go")
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="these families, not all")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="cases whose names contain one of these")
-    parser.add_argument("--target", default="ios18", help="the release to convert for (default: ios18)")
+    parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="output directory for archives and packages")
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="only these families")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="only cases whose names contain one of these")
+    parser.add_argument("--target", default="ios18", help="release to convert for (default: ios18)")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "fp16"], help="(default: fp32)")
-    parser.add_argument("--export-only", action="store_true", help="convert nothing")
-    parser.add_argument("--again", action="store_true", help="convert what is in OUTDIR, and export nothing")
+    parser.add_argument("--export-only", action="store_true", help="only export")
+    parser.add_argument("--again", action="store_true", help="only convert the archives in OUTDIR")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     options = parser.parse_args()
 
     from .make import family_cases, timed_make
 
     if options.out is None and not options.list:
-        parser.error("OUTDIR is needed unless --list is given")
+        parser.error("OUTDIR is required unless --list is passed")
     logging.disable(logging.ERROR)
     total = bad = 0
     for family in options.family:

@@ -37,7 +37,7 @@ def convert(cases: list[Case], directory: Path, packages: Path, target: str, pre
         reasons = reasons_of(done.stderr)
         for one in batch:
             if not (packages / f"{one.name}.mlpackage").exists():
-                last = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
+                last = done.stderr.strip().splitlines()[-1:] or ["no output"]
                 refused[one.name] = reasons.get(one.name) or f"exit code {done.returncode}: {last[0]}"
     return refused
 
@@ -74,7 +74,7 @@ def faults(cases: list[Case], directory: Path, packages: Path, target: str, prec
                 return None
             return f"refused: {refused[one.name]}"
         if words is not None:
-            return f"it was expected to be refused, with `{words}`"
+            return f"expected a refusal with `{words}`"
         return wrong(one, packages / f"{one.name}.mlpackage", references[one.name], kinds[one.name], precision)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -96,7 +96,7 @@ def faults(family: str, directory: Path, only: list[str] | None = None, every: i
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle.aten.kernels")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="every so many cases")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="run one case in this many")
     return judge(parser, lambda family, options: faults(family, options.directory, options.only, options.every))
 
 

@@ -35,7 +35,7 @@ class Exported:
             ending = f"@{index}" if index else ""
             count = sum(key.startswith("out") and key.partition("@")[1:] == ending.partition("@")[1:] for key in self.arrays)
             if len(outputs) != count:
-                return f"{len(outputs)} outputs, and {count} in eager torch"
+                return f"{len(outputs)} outputs, but {count} in eager torch"
             for place, value in enumerate(outputs):
                 key = f"out{place}{ending}"
                 reason = self.difference(value, self.arrays[key], allowed)
@@ -45,7 +45,7 @@ class Exported:
 
     def difference(self, value: numpy.ndarray, want: numpy.ndarray, allowed: float) -> str | None:
         if value.shape != want.shape or value.dtype != want.dtype:
-            return f"{value.dtype} {value.shape}, and in eager torch {want.dtype} {want.shape}"
+            return f"{value.dtype} {value.shape}, but {want.dtype} {want.shape} in eager torch"
         if not self.case.exact or not want.size:
             return None
         error = distance(value, want, least=1.0)
@@ -53,7 +53,7 @@ class Exported:
             return f"wrong by {error:.2e}"
         relative = self.case.relative.get("fp32")
         if relative is not None and strain(value, want, relative) > 1:
-            return f"off by more than {relative:.0e} of an element"
+            return f"the error exceeds {relative:.0e} of an element"
         return None
 
 

@@ -53,7 +53,7 @@ def views() -> Iterator[Case]:
             f"aten.{name}",
             whole(3, 4, kind=torch.int32),
             torch.float32,
-            settings={"impossible": {"*": "no operation on bits"}},
+            settings={"impossible": {"*": "reinterprets the bits"}},
         )
     yield case("aten.as_strided.default", real(3, 4), [2, 3], [4, 1])
     yield case("aten.as_strided.default", real(12), [3, 2], [2, 3], 1)

@@ -186,10 +186,10 @@ def missed(what: str, line: dict[str, Any]) -> list[str]:
     """The targets that a result misses."""
     name, found = line["model"], []
     if line["times"] < PROMISES[what][name]:
-        found.append(f"{name} is {line['times']:.0f} times as fast, not {PROMISES[what][name]}")
+        found.append(f"{name} is {line['times']:.0f} times as fast; the target is {PROMISES[what][name]}")
     most = line["their_memory"] * PART_OF_MEMORY if what == "lower" else MOST_MEMORY
     if line["memory"] > most:
-        found.append(f"{name} takes {line['memory'] >> 20} MB, not {int(most) >> 20}")
+        found.append(f"{name} uses {line['memory'] >> 20} MB; the target is {int(most) >> 20} MB")
     if what == "lower" and line["bytes"] > line["their_bytes"]:
         found.append(f"{name} is {line['bytes']} bytes, not {line['their_bytes']}")
     return found

@@ -139,9 +139,9 @@ class Bench:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle.bench.engine", description="time torch, onnxruntime and OpenVINO")
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where `oracle.bench.models` put the models")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory that `oracle.bench.models` wrote")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each peer (default: 1)")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="who is timed")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="peers to time")
     parser.add_argument("--all", type=int, metavar="COUNT", help="run every model, print medians, and stop")
     options = parser.parse_args()
     bench = Bench(options.directory, options.threads, options.peers)

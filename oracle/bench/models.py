@@ -467,13 +467,13 @@ def convert(model: Model, module: nn.Module, inputs: Tensors) -> Any:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle.bench.models", description="make the models of the benches")
-    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="where the models go")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="make these models, not all")
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="output directory for the models")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="make only these models")
     options = parser.parse_args()
     names = [model.name for model in MODELS]
     unknown = sorted(set(options.only or []) - set(names))
     if unknown:
-        parser.error(f"no model is named {', '.join(unknown)}; the models are {', '.join(names)}")
+        parser.error(f"unknown models {', '.join(unknown)}; the models are {', '.join(names)}")
     warnings.simplefilter("ignore")
     options.out.mkdir(parents=True, exist_ok=True)
     for model in MODELS:

@@ -138,7 +138,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--scheme", choices=SCHEMES, default="Q4_0")
-    parser.add_argument("--head", choices=SCHEMES, default="Q6_K", help="scheme of the embedding, which is the head too")
+    parser.add_argument("--head", choices=SCHEMES, default="Q6_K", help="scheme of the embedding, which is also the output head")
     parser.add_argument("--tokenizer", type=pathlib.Path, required=True, help="GGUF file whose tokenizer is copied")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--context", type=int, default=131072)

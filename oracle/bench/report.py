@@ -49,7 +49,7 @@ def main() -> int:
             size = page.stat().st_size / 1e6
         print(f"{path.stem:40} {plain * 1e3:8.1f} ms {paged * 1e3:8.1f} ms  {ratios[path.stem]:5.2f} x  {size:5.2f} MB")
     worse = [name for name, ratio in ratios.items() if ratio >= MOST]
-    print(f"{len(ratios)} programs; the worst takes {max(ratios.values(), default=0):.2f} x, {len(worse)} over {MOST:.0f} x")
+    print(f"{len(ratios)} programs; the largest ratio is {max(ratios.values(), default=0):.2f} x, {len(worse)} exceed {MOST:.0f} x")
     if refused:
         print(f"not lowered: {', '.join(refused)}")
     return 1 if worse or not ratios else 0

@@ -81,7 +81,7 @@ def judge(ours: list[float], theirs: list[float] | None) -> tuple[list[float], f
     single = [end - start for start, end in zip([0.0, *ours], ours, strict=False)]
     steady = statistics.median(single[len(single) // 2 :])
     relative = [time / steady for time in single]
-    missed = [f"run {at} takes {one:.2f} x the steady state" for at, one in enumerate(relative[1:], 2) if one > SLOWEST]
+    missed = [f"run {at} takes {one:.2f} times the steady state" for at, one in enumerate(relative[1:], 2) if one > SLOWEST]
     if theirs is not None:
         late = [at for at, (own, peer) in enumerate(zip(ours, theirs, strict=True), 1) if own >= peer]
         if late:

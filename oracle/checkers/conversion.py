@@ -91,7 +91,7 @@ def judge(name: str, package: Path, exports: Path, precision: str) -> Verdict:
     record = json.loads((exports / f"{reference}.json").read_text())
     verdict.allowed = TOLERANCE[precision]
     reasons = {
-        f"torch computes in {kind}, which Core ML does not": KIND_TOLERANCE[kind]
+        f"torch computes in {kind}, which Core ML does not support": KIND_TOLERANCE[kind]
         for kind in {one["dtype"] for one in [*record["inputs"], *record["outputs"]]} & KIND_TOLERANCE.keys()
     }
     if precision == "fp16":
@@ -146,12 +146,12 @@ def largest_error(
     for call, outputs in enumerate(found):
         theirs = of_call(arrays, "out", call)
         if len(names) != len(theirs):
-            raise Mismatch(f"there are {len(names)} outputs, not {len(theirs)}: {', '.join(names)}")
+            raise Mismatch(f"expected {len(theirs)} outputs, found {len(names)}: {', '.join(names)}")
         for name, other in zip(names, theirs, strict=True):
             found_error = error(outputs[name], other, f"call {call}, output `{name}`")
             worst = max(worst, found_error) if values else worst
             if relative is not None and strain(outputs[name], other, relative) > 1:
-                raise Mismatch(f"call {call}, output `{name}`: an element differs by more than {relative:.0e} of itself")
+                raise Mismatch(f"call {call}, output `{name}`: the relative error of an element exceeds {relative:.0e}")
     return worst
 
 
@@ -206,12 +206,12 @@ def adapted(given: list[numpy.ndarray], inputs: list[Any], carried: dict[str, st
     """Converts inputs to the package's types: Core ML functions have no int64, bool or rank-0 inputs."""
     inputs = [one for one in inputs if one.name not in carried]
     if len(given) != len(inputs):
-        raise Mismatch(f"there are {len(inputs)} inputs, not {len(given)}: {', '.join(one.name for one in inputs)}")
+        raise Mismatch(f"expected {len(given)} inputs, found {len(inputs)}: {', '.join(one.name for one in inputs)}")
     found = {}
     for array, wanted in zip(given, inputs, strict=True):
         kind = NUMBERS.get(wanted.type.tensorType.dataType)
         if kind is None:
-            raise Mismatch(f"input `{wanted.name}` is of a type that Core ML does not pass")
+            raise Mismatch(f"input `{wanted.name}` has a type that Core ML does not support for inputs")
         if not array.shape and len(wanted.type.tensorType.dimensions) == 1:
             array = array.reshape(1)
         found[wanted.name] = array.astype(kind)
@@ -229,7 +229,7 @@ def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
 def first_line(text: str) -> str:
     """The first line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else "nothing was said"
+    return lines[0][:300] if lines else "no output"
 
 
 def main() -> int:

@@ -80,14 +80,14 @@ def difference(expected, found, bound):
     """The failure of an output, or `None`."""
     expected, found = numpy.asarray(expected), numpy.asarray(found)
     if expected.shape != found.shape:
-        return f"the shapes are {expected.shape} and {found.shape}"
+        return f"expected shape {expected.shape}, found {found.shape}"
     expected, found = expected.astype(numpy.float64), found.astype(numpy.float64)
     if not numpy.array_equal(numpy.isfinite(expected), numpy.isfinite(found)):
-        return "other elements are finite"
+        return "different elements are finite"
     finite = numpy.isfinite(expected)
     largest = max(numpy.abs(expected[finite]).max(initial=0), 1e-6)
     apart = numpy.abs(expected[finite] - found[finite]).max(initial=0) / largest
-    return f"{apart:.2e} of the largest element apart" if apart > bound else None
+    return f"the difference is {apart:.2e} of the largest element" if apart > bound else None
 
 
 def judge(coremill, package, alone):
@@ -120,7 +120,7 @@ def main(coremill, *packages):
         except Exception as error:  # Core ML's errors have no specific type.
             problem = str(error)
         wrong += bool(problem)
-        print({None: "left out", "": "ok"}.get(problem, "FAILED"), package.stem, problem or "", sep="\t")
+        print({None: "skipped", "": "ok"}.get(problem, "FAILED"), package.stem, problem or "", sep="\t")
     return wrong
 
 

@@ -46,7 +46,7 @@ class Interpreter:
         bound = []
         for kind, name, _, _ in self.dump["inputs"]:
             bound.append(next(remaining) if kind in ("user", "constant") else self.tensors[name])
-        assert not list(remaining), "there are more inputs than the program takes"
+        assert not list(remaining), "there are more inputs than the program has"
         kept = [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in bound]
         results = self.graph(graph, bound)
         for before, after in zip(kept, bound, strict=True):
@@ -66,7 +66,7 @@ class Interpreter:
                 self.check(argument["value"], graph["values"][argument["value"]], value)
         for node in graph["nodes"]:
             results = self.call(node, values)
-            assert len(results) == len(node["outputs"]), f"{node['target']} gives {len(results)} results"
+            assert len(results) == len(node["outputs"]), f"{node['target']} returns {len(results)} results"
             for names, result in zip(node["outputs"], results, strict=True):
                 if names is None:
                     continue
@@ -90,16 +90,16 @@ class Interpreter:
 
     def check(self, name: str, meta: Any, value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            assert str(value.dtype) == f"torch.{meta['dtype']}", f"`{name}` is {value.dtype}, and said to be {meta['dtype']}"
-            assert len(meta["sizes"]) == value.ndim, f"`{name}` has sizes {value.shape}, and is said to have {meta['sizes']}"
+            assert str(value.dtype) == f"torch.{meta['dtype']}", f"`{name}` is {value.dtype}, but is declared as {meta['dtype']}"
+            assert len(meta["sizes"]) == value.ndim, f"`{name}` has sizes {value.shape}, but is declared with {meta['sizes']}"
             for size, found in zip(meta["sizes"], value.shape, strict=True):
                 said = self.size(size)
-                assert said is None or said == found, f"`{name}` has sizes {value.shape}, and is said to have {meta['sizes']}"
+                assert said is None or said == found, f"`{name}` has sizes {value.shape}, but is declared with {meta['sizes']}"
         elif isinstance(meta, dict) and "int" in meta:
             if isinstance(meta["int"], dict) and meta["int"]["expression"].isidentifier():
                 self.symbols.setdefault(meta["int"]["expression"], value)
             said = self.size(meta["int"])
-            assert said is None or said == value, f"`{name}` is {value}, and said to be {meta}"
+            assert said is None or said == value, f"`{name}` is {value}, but is declared as {meta}"
 
     def size(self, size: Any) -> int | None:
         if not isinstance(size, dict):

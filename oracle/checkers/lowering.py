@@ -176,7 +176,7 @@ def judge(exports: Path, command: str, runtime: Runtime, name: str, folder: Path
             if form == "delegated" and (delegates(program) != 1 or outside):
                 wrong.append(f"{name} {form}: {delegates(program)} delegates, outside {outside}")
             found = {"ours": errors_in_ours(runtime, path, calls), "ExecuTorch": errors_in_peer(path, calls)}
-            wrong += [f"{name} {form}: {who} is off by {e}" for who, all in found.items() for e in all if not e <= bound(calls)]
+            wrong += [f"{name} {form}: {who} has error {e}" for who, all in found.items() for e in all if not e <= bound(calls)]
         except (RuntimeError, AssertionError, ValueError) as problem:
             wrong.append(f"{name} {form}: {str(problem)[:600]}")
     return wrong

@@ -83,7 +83,7 @@ def extract(path: Path, command: str, folder: Path) -> None:
     subprocess.run(line, capture_output=True, text=True, check=True)
     models = sorted(folder.iterdir())
     if not models:
-        raise RuntimeError("there is no model in it")
+        raise RuntimeError("the program contains no model")
     for model in models:
         subprocess.run([command, "check", str(model)], capture_output=True, text=True, check=True)
 
@@ -109,10 +109,10 @@ def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: 
         for method, calls in methods_of(references, runtime.ask("load", path)).items():
             runtime.ask("method", method)
             beyond = [call for at, call in enumerate(calls) if (path.stem, at) in OUT_OF_RANGE]
-            wrong += [f"{method} takes what it was not lowered for" for call in beyond if not is_refused(runtime, call)]
+            wrong += [f"{method} accepts inputs that it was not lowered for" for call in beyond if not is_refused(runtime, call)]
             calls = [call for at, call in enumerate(calls) if (path.stem, at) not in OUT_OF_RANGE]
             if path.stem in NOT_A_NUMBER:
-                wrong += [f"call {at} gives numbers" for at, call in enumerate(calls) if not gives_nan(runtime.run(call.inputs))]
+                wrong += [f"call {at} returns numbers" for at, call in enumerate(calls) if not gives_nan(runtime.run(call.inputs))]
                 continue
             in_library = [compare(own(runtime.run(call.inputs), call), call) for call in calls]
             in_command, took = command_of(path, command, method, calls, folder)

@@ -61,7 +61,7 @@ def read_weights(folder: Path, name: str, offset: int) -> Weights:
         assert offset % 64 == 0 and start == offset + 64, f"{file}: the entry at {offset} starts at {start}"
         stream.seek(start)
         content = stream.read(size)
-        assert len(content) == size, f"{file}: the entry at {offset} is cut short"
+        assert len(content) == size, f"{file}: the entry at {offset} is truncated"
     return Weights(kind, padding, content)
 
 

@@ -103,12 +103,12 @@ def judge(app: Runtime, program: Program) -> tuple[float, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m oracle.checkers.stock_programs", description="judge programs in ExecuTorch's runtime")
+    parser = argparse.ArgumentParser(prog="python -m oracle.checkers.stock_programs", description="test programs in ExecuTorch's runtime")
     parser.add_argument("coremill", help="the command")
-    parser.add_argument("--exports", type=Path, metavar="DIR", help="judge the programs of the zoo that are here")
-    parser.add_argument("--delegated", type=Path, metavar="DIR", help="judge what ExecuTorch lowered")
-    parser.add_argument("--sanitize", metavar="KIND", help="have the C++ compiler check the program: address or thread")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="judge these alone")
+    parser.add_argument("--exports", type=Path, metavar="DIR", help="check the local programs of the zoo")
+    parser.add_argument("--delegated", type=Path, metavar="DIR", help="check the programs that ExecuTorch lowered")
+    parser.add_argument("--sanitize", metavar="KIND", help="sanitizer of the C++ program: address or thread")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="check only these")
     options = parser.parse_args()
     names, wrong, count = set(options.only), [], 0
     with tempfile.TemporaryDirectory() as temporary:

@@ -293,7 +293,7 @@ def check_template_sources(program: str) -> int:
         reason, known = KNOWN.get(path.stem, ("", str))
         failures, count = compare_template(program, folder, judge, template, known)
         if reason and not compare_template(program, folder, judge, template)[0]:
-            failures.append("it is equal now; remove it from `KNOWN`")
+            failures.append("the texts are equal; remove the exception from `KNOWN`")
         wrong += bool(failures)
         exceptions += [f"    {path.stem}: {reason}"] if reason else []
         equal += count > 0 and not failures and not reason

@@ -217,9 +217,9 @@ def lower(row: Row, folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle.corpora.delegated", description="lower with ExecuTorch")
-    parser.add_argument("folder", type=Path, metavar="OUTDIR", help="where the files go")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these rows")
-    parser.add_argument("--large", action="store_true", help="the one above 1 GiB, too")
+    parser.add_argument("folder", type=Path, metavar="OUTDIR", help="output directory for the files")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these rows")
+    parser.add_argument("--large", action="store_true", help="also the program above 1 GiB")
     options = parser.parse_args()
     os.environ["TQDM_DISABLE"] = "1"
     logging.disable(logging.WARNING)

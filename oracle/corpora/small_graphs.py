@@ -82,7 +82,7 @@ def main() -> int:
                 target = FOLDER / f"{family}-{archive.name}"
                 copy(archive, target)
                 if target.stat().st_size > MOST_BYTES:
-                    print(f"{target.name} takes {target.stat().st_size} bytes; left out", file=sys.stderr)
+                    print(f"{target.name} has {target.stat().st_size} bytes; skipped", file=sys.stderr)
                     target.unlink()
                 else:
                     total += target.stat().st_size

@@ -503,7 +503,7 @@ def external_data() -> None:
     assert fast._tensor_data == slow._tensor_data == {}
     made = Flow(config=config).edge(network()["forward"].program).to_executorch(config())
     assert list(made._tensor_data) == ["_default_external_constant"], list(made._tensor_data)
-    assert "`external_constants` concerns constants outside Core ML" in reasons[-1], reasons
+    assert "`external_constants` affects constants outside Core ML" in reasons[-1], reasons
 
 
 @case
@@ -588,7 +588,7 @@ def unsupported_programs_fall_back_to_executorch_path() -> None:
 
     skipped = {"skip_ops_for_coreml_delegation": ["aten.erf.default"]}
     refused("`transform_passes` are given", Flow(options={"transform_passes": []}))
-    refused("`forward` is for Unknown", Flow(lambda name: Unknown()))
+    refused("the partitioner of `forward` has type Unknown", Flow(lambda name: Unknown()))
     refused("an ETRecord is generated", Flow(options={"generate_etrecord": True}))
     refused("does not call `aten.erf.default`, which", Flow(lambda name: CoreMLPartitioner(**skipped)))
     refused("the constant method `rows` returns a Tensor", Flow(options={"constant_methods": {"rows": torch.ones(2, 3).T}}))

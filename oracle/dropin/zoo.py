@@ -85,7 +85,7 @@ def main() -> int:
     print(f"{'':26} {columns} {columns} {'error':>8}   (ours, then theirs)")
     failed = beside = 0
     for archive in archives:
-        theirs = peer.get(archive.stem, {"failed": "there is no line of it"})
+        theirs = peer.get(archive.stem, {"failed": "the peer has no result for it"})
         try:
             row, wrong = judge(archive, theirs)
         except Exception:  # A failing program must not hide the others.

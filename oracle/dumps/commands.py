@@ -22,7 +22,7 @@ def binary() -> str:
     target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
     built = [path for path in (target / profile / "coremill" for profile in ("debug", "release")) if path.exists()]
     if not named and not built:
-        raise SystemExit("there is no `coremill` command; build it with `cargo build -p coremill-cli`")
+        raise SystemExit("no `coremill` command found; build it with `cargo build -p coremill-cli`")
     return named or str(max(built, key=lambda path: path.stat().st_mtime))
 
 

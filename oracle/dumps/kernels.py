@@ -55,7 +55,7 @@ def main() -> None:
             sys.stdout.write(f"{key} {lines[key]}\n")
     for kernel in sorted(kernels - reached):
         if not any(part in kernel for part in LEFT_OUT):
-            print(f"no operator leads to {kernel}", file=sys.stderr)
+            print(f"no operator maps to {kernel}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def page() -> str:
     listed = [name for names in GROUPS.values() for name in names]
     llm = importlib.import_module("coremill.llm")
     missing = {*coremill.__all__, *(f"llm.{name}" for name in llm.__all__)} - {"__version__"} - set(listed)
-    assert not missing, f"no group has {', '.join(sorted(missing))}"
+    assert not missing, f"no group contains {', '.join(sorted(missing))}"
     text = HEAD
     for group, names in GROUPS.items():
         text += f"\n## {group}\n"

@@ -119,7 +119,7 @@ def binary32(value: float) -> float:
     nearest = numpy.float32(value)
     shortest = float(str(nearest))
     if numpy.float32(shortest) != nearest:
-        raise ValueError(f"{value!r} has no decimal that reads back as {nearest!r}")
+        raise ValueError(f"no decimal of {value!r} reads back as {nearest!r}")
     return shortest
 
 
@@ -137,7 +137,7 @@ def constant(value: Any) -> dict[str, Any] | None:
         return {"text": value}
     if isinstance(value, list) and all(type(element) is int for element in value):
         return {"ints": value}
-    raise ValueError(f"no rule writes {value!r}")
+    raise ValueError(f"no rule can represent {value!r}")
 
 
 def rules(operation: type, instances: list[Instance], values: list[Any]) -> Iterator[dict[str, Any]]:

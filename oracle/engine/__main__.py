@@ -8,8 +8,8 @@ from .files import DIRECTORY, path_of, text_of
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m oracle.engine", description="record what programs give")
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all if none is given")
+    parser = argparse.ArgumentParser(prog="python -m oracle.engine", description="record the results of programs")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all by default")
     chosen = parser.parse_args().families or FAMILIES
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     for family in chosen:

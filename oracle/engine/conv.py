@@ -143,7 +143,7 @@ def _conv_transpose() -> Iterator[Case]:
         origin = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
         made = _CONV[spatial](padded(origin, pads), _wide(weight), None, strides, 0, dilations, groups)
         if tuple(made.shape) != tuple(x.shape):
-            raise ValueError(f"{label}: the convolution gives {tuple(made.shape)}, not {x.shape}")
+            raise ValueError(f"{label}: the convolution returns shape {tuple(made.shape)}, expected {x.shape}")
         (expected,) = torch.autograd.grad(made, origin, _wide(x))
         if bias is not None:
             expected = expected + _wide(bias).reshape(-1, *([1] * spatial))

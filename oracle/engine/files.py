@@ -22,7 +22,7 @@ def cases_of(family: str) -> list[Case]:
     seen: set[str] = set()
     for case in module.cases():
         if case["id"] in seen:
-            raise ValueError(f"two cases are called {case['id']}")
+            raise ValueError(f"two cases have the id {case['id']}")
         seen.add(case["id"])
         made.append(case)
     return made

@@ -28,5 +28,5 @@ def value_of(operation: str, opset: str, **inputs: Any) -> list[np.ndarray]:
         outputs = given if isinstance(given, (tuple, list)) else (given,)
         missing = [output.name for output in outputs if output.val is None]
         if missing:
-            raise ValueError(f"coremltools knows no value of `{operation}`")
+            raise ValueError(f"coremltools cannot infer a value of `{operation}`")
         return [np.asarray(output.val) for output in outputs]

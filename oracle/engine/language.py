@@ -339,7 +339,7 @@ def _edge(dtype: str, opset: str) -> str:
         return "fp32"
     if dtype == "bool" or (dtype in _NUMPY and opset in (IOS17, IOS18)):
         return "int32"
-    raise ValueError(f"`{dtype}` cannot pass the edge of a function of {opset}: make it a constant")
+    raise ValueError(f"`{dtype}` cannot be an input or output of a function of {opset}: make it a constant")
 
 
 def _results(outputs: Sequence[Name], expected: Sequence[Any], rounded: bool = False) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ def text_of(family: str) -> str:
     seen: set[str] = set()
     for instance in judged:
         if instance["id"] in seen:
-            raise ValueError(f"two instances are called {instance['id']}")
+            raise ValueError(f"two instances have the id {instance['id']}")
         seen.add(instance["id"])
         if instance["op"] not in module.OPERATIONS:
             raise ValueError(f"{instance['op']} is not among OPERATIONS of {family}")

@@ -60,11 +60,11 @@ def _comparable(found: Any, wanted: Any) -> tuple[numpy.ndarray, numpy.ndarray, 
     if not wanted.shape and found.shape == (1,):
         found = found.reshape(())
     if found.shape != wanted.shape:
-        raise Mismatch(f"the shape is {found.shape}, not {wanted.shape}")
+        raise Mismatch(f"expected shape {wanted.shape}, found {found.shape}")
     if wanted.dtype.kind not in "fc":
         return found, wanted, None
     if (found.dtype.kind == "c") != (wanted.dtype.kind == "c") or found.dtype.kind not in "fc":
-        raise Mismatch(f"the type is {found.dtype}, not {wanted.dtype}")
+        raise Mismatch(f"expected type {wanted.dtype}, found {found.dtype}")
     wide = numpy.complex128 if wanted.dtype.kind == "c" else numpy.float64
     found, wanted = found.astype(wide), wanted.astype(wide)
     if wide is numpy.complex128:

@@ -6,5 +6,5 @@ def with_part(page: str, begin: str, end: str, part: str) -> str:
     before, first, rest = page.partition(begin)
     _, last, after = rest.partition(end)
     if not first or not last:
-        raise ValueError(f"the page has no marks {begin!r} and {end!r}")
+        raise ValueError(f"the page lacks the marks {begin!r} and {end!r}")
     return before + begin + part + end + after

@@ -38,7 +38,7 @@ def needless(program: Any) -> list[str]:
             elif before is not None and before.type == "transpose":
                 earlier = integers(before, "perm", made)
                 if earlier is not None and [earlier[axis] for axis in permutation] == list(range(len(permutation))):
-                    found.append(f"the transpose `{name}` undoes the one before it")
+                    found.append(f"the transpose `{name}` reverses the previous one")
         elif one.type == "cast":
             source = argument(one, "x")
             now = element(types.get(name))
@@ -49,7 +49,7 @@ def needless(program: Any) -> list[str]:
             elif before is not None and before.type == "cast":
                 first = element(types.get(argument(before, "x")))
                 if first == now and given in HELD_BY.get(first or "", ()):
-                    found.append(f"the cast `{name}` undoes the one before it")
+                    found.append(f"the cast `{name}` reverses the previous one")
     return found
 
 

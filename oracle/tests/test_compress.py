@@ -342,7 +342,7 @@ def test_rejects_invalid_compression_options(
     assert "no compression is selected" in error_of()
     assert "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`" in error_of("--linear", "int5")
     assert "need iOS18; the target is iOS16" in error_of("--linear", "int4", "--target", "ios16")
-    assert "it cannot become one for iOS15" in error_of("--linear", "int8", "--target", "ios15")
+    assert "cannot be converted to iOS15" in error_of("--linear", "int8", "--target", "ios15")
     assert "the share to prune must be from 0 to 1, got 1.5" in error_of("--prune", "1.5")
     assert "the weights take at least" in error_of("--target-size", "100B")
     assert "expected a number of bytes" in error_of("--target-size", "1Mo")
@@ -353,7 +353,7 @@ def test_rejects_invalid_compression_options(
     assert "warning: rule 1 selects no weight" in found and "rule 2" not in found
     found = error_of("--linear", "int4", "--block", 7, "--min-elements", 500)
     assert "no weight can be compressed" in found
-    assert "the size of its blocks does not divide it" in found
+    assert "the block size does not divide its shape" in found
     assert not (tmp_path / "out.mlpackage").exists()
     for options, version in (("--linear int8", 7), ("--linear int4", 9), ("--palettize 3", 9), ("--prune 0.5", 7)):
         coremill("compress", path, "-o", tmp_path / "out.mlpackage", *options.split())

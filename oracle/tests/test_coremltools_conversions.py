@@ -359,7 +359,7 @@ def test_invalid_names_are_sanitized_as_in_coremltools(inputs: tuple, outputs: t
             skip_model_load=True,
         )
 
-    with pytest.warns(UserWarning, match="Core ML does not take the name"):
+    with pytest.warns(UserWarning, match="Core ML does not accept the name"):
         ours = converted(ct)
     description = ours.get_spec().description
     names = [[feature.name for feature in part] for part in (description.input, description.output)]
@@ -811,7 +811,7 @@ def test_index_inputs_may_be_declared_float(dtype: torch.dtype) -> None:
                 outputs = model.predict({"ids": ids.float().numpy(), "x": x.numpy()})
                 numpy.testing.assert_allclose(next(iter(outputs.values())), module(ids, x).detach().numpy(), atol=1e-2)
         assert found[0] == found[1]
-    with pytest.raises(RuntimeError, match="torch cannot make an exported program"):
+    with pytest.raises(RuntimeError, match="torch cannot convert the traced module"):
         ct.convert(traced, inputs=[ct.TensorType("ids", (1, 4)), ct.TensorType("x", (1, 7, 4))])
 
 

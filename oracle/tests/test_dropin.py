@@ -93,7 +93,7 @@ program = torch.export.export(torch.nn.Linear(2, 2), (torch.randn(1, 2),))
 try:
     to_edge_transform_and_lower(program, partitioner=[coremill.executorch.CoreMLPartitioner()])
 except RuntimeError as error:
-    assert "is imported beside coremill.executorch" in str(error), error
+    assert "is imported together with coremill.executorch" in str(error), error
 else:
     raise SystemExit("nothing was raised")
 """

@@ -66,7 +66,7 @@ def test_rejects_invalid_quantizer_configs() -> None:
         ours.LinearQuantizerConfig.from_dict(
             {"global_config": {}, "module_name_configs": {"a": {"quantization_scheme": "affine"}}}
         )
-    with pytest.raises(ValueError, match="has no 'weights'"):
+    with pytest.raises(ValueError, match="has no field 'weights'"):
         ours.LinearQuantizerConfig.from_dict({"global_config": {"weights": "qint8"}})
     config = ours.LinearQuantizerConfig.from_dict({"global_config": {"weight_observer": "ema_min_max"}})
     with pytest.raises(ValueError, match="Unsupported observer type: ema_min_max; expected one of"):

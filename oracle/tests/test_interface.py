@@ -129,10 +129,10 @@ def test_single_enumerated_shape_becomes_fixed(convert, run, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        (["x=3,4;5,4"], "input `y` has open dimensions"),
-        (["x=3,4;5,4", "y=3,4"], "all need as many"),
-        (["x=3,4;5,4", "y=3,4;6,4"], "the same as one of `x`"),
-        (["x=3,4;17,4", "y=3,4;17,4"], "exported for 1 to 16"),
+        (["x=3,4;5,4"], "input `y` has dynamic dimensions"),
+        (["x=3,4;5,4", "y=3,4"], "the numbers must be equal"),
+        (["x=3,4;5,4", "y=3,4;6,4"], "must equal a dimension of `x`"),
+        (["x=3,4;17,4", "y=3,4;17,4"], "exported for sizes 1 to 16"),
         (["x=3,4,1;5,4,1", "y=3,4;5,4"], "has 2 dimensions, but shape [3, 4, 1] has 3"),
         (["z=3,4;5,4"], "is not an input"),
     ],

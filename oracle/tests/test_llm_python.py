@@ -153,7 +153,7 @@ def test_loaders_reject_wrong_model_kind(tmp_path: Path) -> None:
     assert raised.value.hint == "`llm.load` loads models that generate text"
     with pytest.raises(coremill.Error, match="`layout` is `executorch`"):
         llm.convert(bert, tmp_path / "other", layout="executorch")
-    with pytest.raises(coremill.Error, match="`verify` compares predictions of a text, which embedding models do not make"):
+    with pytest.raises(coremill.Error, match="`verify` compares text predictions, which embedding models do not make"):
         llm.convert(bert, tmp_path / "other", verify=TEXT)
     with pytest.raises(coremill.Error, match="`verify` needs a text of at least 2 tokens, got"):
         llm.convert(TINY, tmp_path / "other", context=CONTEXT, prefill=8, verify="")

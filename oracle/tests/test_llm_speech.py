@@ -339,9 +339,9 @@ def test_python_rejects_wrong_models_and_bad_arguments(folder, tmp_path):
         assert raised.value.hint == hint
     with pytest.raises(package.Error, match="no such file"):
         llm.load_speech(tmp_path / "absent")
-    with pytest.raises(package.Error, match="`layout` is `executorch`, which speech models do not have"):
+    with pytest.raises(package.Error, match="`layout` is `executorch`, which speech models do not support"):
         llm.convert(folder, tmp_path / "other", layout="executorch")
-    with pytest.raises(package.Error, match="`verify` compares predictions of a text, which speech models do not make"):
+    with pytest.raises(package.Error, match="`verify` compares text predictions, which speech models do not make"):
         llm.convert(folder, tmp_path / "other", verify="a text")
     assert not (tmp_path / "other").exists()
     with pytest.raises(package.Error, match="has an encoder and a decoder"):
@@ -358,5 +358,5 @@ def test_python_rejects_wrong_models_and_bad_arguments(folder, tmp_path):
         loaded.transcribe(make_audio(0.5, 1))
     with pytest.raises(package.OptionError, match=r"got float32 of shape \[2, 8000\]"):
         loaded.transcribe(numpy.stack([samples, samples]))
-    with pytest.raises(package.OptionError, match="`rate` is 8000, and files have their own"):
+    with pytest.raises(package.OptionError, match="`rate` is 8000, but audio files specify their own rate"):
         loaded.transcribe(tmp_path / "audio.wav", rate=8000)

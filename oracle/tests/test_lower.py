@@ -83,7 +83,7 @@ def test_rejects_weight_sharing_with_mismatched_partitions(coremill_fails: Comma
     save(Apply(lambda self, value: self.linear(value)), (torch.randn(2, 4),), tmp_path / "two.pt2")
     models = [f"{name}={tmp_path / name}.pt2" for name in ("one", "two")]
     error = coremill_fails("lower", *models, "-o", tmp_path / "m.pte", "--skip-ops", "aten.sinh.default")
-    assert "`one` has 2 (and 1 calls outside), `two` has 1 (and 0 calls outside)" in error
+    assert "`one` has 2 (calls outside: 1), `two` has 1 (calls outside: 0)" in error
     assert "--weight-sharing disabled" in error
 
 

@@ -113,7 +113,7 @@ def test_auto_precision_keeps_fp16_without_overflow(coremill: Command, coremill_
     assert "wrong.npz" in coremill_fails(*common, "--precision", "auto", "--samples", wrong)
     numpy.savez(wrong, input=numpy.full((3, 16), math.nan, numpy.float32))
     assert "wrong.npz: `input` holds NaN" in coremill_fails(*common, "--precision", "auto", "--samples", wrong)
-    assert "pass `--precision auto`, too" in coremill_fails(*common, "--samples", large)
+    assert "also pass `--precision auto`" in coremill_fails(*common, "--samples", large)
     for number, held in ((math.nan, "NaN"), (math.inf, "an infinite number")):
         with torch.no_grad():
             model[2].bias[1] = number

@@ -9,9 +9,9 @@ from .generate import generate
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle.zoo", description="make Core ML packages for tests")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the packages go")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="make these entries, not all")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes at work (default: 2)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output directory for the packages")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="make only these entries")
+    parser.add_argument("--jobs", type=int, metavar="N", help="number of processes (default: 2)")
     parser.add_argument("--list", action="store_true", help="print the entries and stop")
     options = parser.parse_args()
 
@@ -22,7 +22,7 @@ def main() -> int:
             print(entry.name, entry.target, entry.precision)
         return 0
     if options.out is None:
-        parser.error("--out is needed unless --list is given")
+        parser.error("--out is required unless --list is passed")
     names = [entry.name for entry in ENTRIES]
     unknown = sorted(set(options.only or []) - set(names))
     if unknown:

@@ -331,7 +331,7 @@ class _Files:
         except (TypeError, ValueError) as failure:
             from coremill._errors import OptionError
 
-            raise OptionError(f"sample {at} holds what is no array by the name of an input: {failure}") from None
+            raise OptionError(f"sample {at} must map input names to arrays: {failure}") from None
         return path
 
 

@@ -143,7 +143,7 @@ def _verify_pieces(model: _native.Model, pieces: Sequence[_native.Model], functi
             numpy.array_equal(value, found[key], equal_nan=True) if hasattr(value, "dtype") else value == found[key]
         )
         if not same:
-            raise InternalError(f"the pieces compute another `{key}` than the whole model")
+            raise InternalError(f"the pieces compute a different `{key}` than the whole model")
 
 
 def interface_edits(

@@ -141,7 +141,7 @@ class PerOp(Report):
         lines = _aligned([self._TITLES, *self._cells()])
         threshold, drift = self["threshold_db"], self.drift
         if drift is None:
-            lines.append(f"no value lies below {threshold:g} dB")
+            lines.append(f"no value is below {threshold:g} dB")
         else:
             lines.append(f"drift: `{drift['name']}` is the first value below {threshold:g} dB")
         return "\n".join(lines)
@@ -206,7 +206,7 @@ class Compression(Report):
         """A line for each weight."""
         rows = [("weight", "form", "bytes", "SNR")]
         for weight in self["weights"]:
-            form = weight["form"] or "as it was"
+            form = weight["form"] or "unchanged"
             size = f"{weight['bytes_before']} -> {weight['bytes_after']}"
             rows.append((weight["name"], str(form), size, "" if weight.get("snr") is None else f"{weight['snr']:.1f} dB"))
         return "\n".join([f"{self['bytes_before']} -> {self['bytes_after']} bytes", *_aligned(rows)])
@@ -337,13 +337,13 @@ def compare(
     numerics = numerics or precision or "fast"
     precisions = (numerics, numerics) if isinstance(numerics, str) else tuple(numerics)
     if len(precisions) != 2:
-        raise _error("OptionError", "`numerics` takes one value for both sides, or two")
+        raise _error("OptionError", "`numerics` accepts one value for both sides, or two values")
     opened = [_comparable(side) for side in (reference, other)]
     sides = [_side(side, rounded) for side, rounded in zip(opened, precisions)]
     if inputs is None:
         model = next((side for side in opened if isinstance(side, _native.Model)), None)
         if model is None and not all(isinstance(side, dict) for side in sides):
-            raise _error("OptionError", "no inputs are given, and no side is a model that could tell of what kind they are")
+            raise _error("OptionError", "`inputs` is required, because neither side is a model that describes them")
         inputs = {} if model is None else random_inputs(model, seed)
     results = []
     for side in sides:
@@ -359,7 +359,7 @@ def compare(
     elif len(left) == len(right):
         pairs = [(name, one, two) for (name, one), two in zip(left.items(), right.values())]
     else:
-        raise _error("OptionError", f"one side gives {len(left)} outputs, the other {len(right)}")
+        raise _error("OptionError", f"the first side has {len(left)} outputs, but the other has {len(right)}")
     content, within = {}, {}
     for name, one, two in pairs:
         figures, within[name] = _native.figures(one, two, bound)
@@ -395,7 +395,7 @@ def compress(
     import json
 
     if target_size is not None and target_snr is not None:
-        raise _error("OptionError", "`target_size` and `target_snr` exclude each other; pass one of them")
+        raise _error("OptionError", "`target_size` and `target_snr` are mutually exclusive; pass one of them")
     has_target = target_size is not None or target_snr is not None
     rules = [dict(one) for one in rules]
     if rule:
@@ -410,7 +410,7 @@ def compress(
     try:
         text = json.dumps(rules)
     except (TypeError, ValueError) as failure:
-        raise _error("OptionError", f"a rule is not understood: {failure}") from None
+        raise _error("OptionError", f"cannot convert a rule to JSON: {failure}") from None
     size = None if target_size is None else str(target_size)
     made, weights = _native.compress(_opened(model), text, target, decompress, size=size, snr=target_snr, joint=joint)
     weights = json.loads(weights)

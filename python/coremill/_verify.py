@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 #: The bound of `verify=True`, in parts of an output's largest element.
 BOUND = 1e-2
 HINT = (
-    'pass `precision="auto"` or `precision="fp32"`, or keep in fp32 what `compare(..., per_op=True)` names, with '
-    "`fp32_values`, `fp32_modules` or `fp32_ops`"
+    'pass `precision="auto"` or `precision="fp32"`, or find the operations that differ with `compare(..., per_op=True)`, '
+    "and keep them in fp32 with `fp32_values`, `fp32_modules` or `fp32_ops`"
 )
 
 
@@ -45,8 +45,10 @@ def agrees_with_torch(
         if is_within:
             continue
         figures = comparison[name]
-        how = f"{figures['unlike']} elements are not finite" if figures.get("unlike") else f"is {figures['max_relative']:.2e} off"
-        message = f"output `{name}` is not as in torch: {how}; the bound is {bound:g}"
+        how = f"the relative error is {figures['max_relative']:.2e}"
+        if figures.get("unlike"):
+            how = f"{figures['unlike']} elements are finite in only one result"
+        message = f"output `{name}` differs from torch: {how}; the bound is {bound:g}"
         raise _errors.VerificationError(message, hint=HINT)
     return True
 

@@ -323,7 +323,7 @@ class SpeechModel:
         arguments = json.dumps({"rate": rate, "language": language, "task": task, "timestamps": timestamps})
         if isinstance(audio, (str, os.PathLike)):
             if rate is not None:
-                message = f"`rate` is {rate}, and files have their own"
+                message = f"`rate` is {rate}, but audio files specify their own rate"
                 raise _errors.OptionError(message, hint="leave `rate` out")
             return Transcription(json.loads(self._native.transcribe(arguments, audio)))
         import numpy

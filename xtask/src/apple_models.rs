@@ -171,7 +171,7 @@ fn model(row: &mut Row, path: &Path, scratch: &Path) {
         let packed = pack(&model, &output).and_then(|()| {
             let again = coremill::open(&output).map_err(|error| error.to_string())?;
             let same = again.program == model.program && again.description == model.description;
-            if same { Ok(()) } else { Err("another model is read back".to_owned()) }
+            if same { Ok(()) } else { Err("the model that is read back differs".to_owned()) }
         });
         row.count(what, path, packed);
     }
@@ -193,7 +193,7 @@ fn run_once(model: &Model) -> Result<(), String> {
     let inputs: Result<Vec<(&str, Array)>, String> =
         ports.iter().map(|port| Ok((port.name.as_str(), random(port)?))).collect();
     let outputs = session.run(&inputs?).map_err(|error| error.to_string())?;
-    if outputs.0.is_empty() { Err("it gives nothing".to_owned()) } else { Ok(()) }
+    if outputs.0.is_empty() { Err("it has no outputs".to_owned()) } else { Ok(()) }
 }
 
 /// Random floats in −1 to 1; zeros for integers, which may be indices.
@@ -227,11 +227,11 @@ fn text_of(row: &mut Row, path: &Path, as_it_was: bool) {
         let second = text::print(&again, &options).text;
         if second == printed && again == program { Ok(()) } else { Err("it changes".to_owned()) }
     });
-    row.count("print twice the same", path, same);
+    row.count("print identically twice", path, same);
     if as_it_was {
         let same = printed == text.trim_end();
         let same = if same { Ok(()) } else { Err(first_difference(&printed, &text)) };
-        row.count("print as they were", path, same);
+        row.count("print unchanged", path, same);
     }
 }
 
@@ -294,7 +294,7 @@ impl CompiledComparison {
         let (left, right) = both("model.mil")?;
         let (left, right) = (String::from_utf8_lossy(&left), String::from_utf8_lossy(&right));
         if dialect_of(&left) == dialect_of(&right) {
-            self.row.count("of one dialect", apples, Ok(()));
+            self.row.count("in one dialect", apples, Ok(()));
         }
         // Compilers before 3520 write the older dialect.
         let program = text::parse(&left, &NoWeights).map_err(|error| error.to_string())?;
@@ -303,7 +303,7 @@ impl CompiledComparison {
             (without_build_info(&text::print(&program, &options).text), without_build_info(&right));
         let same = |same: bool| if same { Ok(()) } else { Err("it differs".to_owned()) };
         let equal = if left == right { Ok(()) } else { Err(first_difference(&left, &right)) };
-        self.row.count("programs the same but for buildInfo", apples, equal);
+        self.row.count("programs identical except for buildInfo", apples, equal);
         let (left, right) = both("coremldata.bin")?;
         // Compilers before 3520 write 5 instead of the version, and user-defined metadata is in the order of
         // a hash table.
@@ -324,9 +324,9 @@ impl CompiledComparison {
                 .collect()
         };
         let equal = blank(&left) == blank(&right);
-        self.row.count("analytics with the same names", apples, same(equal));
+        self.row.count("analytics with identical names", apples, same(equal));
         if left == right {
-            self.row.count("hashes the same", apples, Ok(()));
+            self.row.count("hashes identical", apples, Ok(()));
         }
         let (left, right) = both("metadata.json")?;
         let parse = |bytes: &[u8]| -> Result<Value, String> {

@@ -40,8 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 fn with_tables(page: &str) -> Result<String, String> {
     let parts =
         page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) =
-        parts.ok_or_else(|| format!("{PAGE} has lost the marks of its tables"))?;
+    let (before, after) = parts.ok_or_else(|| format!("{PAGE} lacks the marks of its tables"))?;
     Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", tables().trim_end()))
 }
 
@@ -67,7 +66,7 @@ fn tables() -> String {
         };
         vec![chip.name.to_owned(), devices]
     });
-    table("Chips", &["chip", "devices, as `--device` takes them"], chips.collect());
+    table("Chips", &["chip", "devices, as accepted by `--device`"], chips.collect());
     let engines = |row: &SupportRow| {
         let since = row.support.neural_engine.map_or("none".to_owned(), |since| since.to_string());
         [if row.support.gpu { "yes" } else { "no" }.to_owned(), since]
@@ -79,7 +78,7 @@ fn tables() -> String {
         [vec![names.join(" "), gpu, since], texts.to_vec()].concat()
     });
     table(
-        "Operations that some engine does not run",
+        "Operations that some engines do not run",
         &["operations", "GPU", "Neural Engine from", "instead", "note", "source"],
         operations.collect(),
     );

@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let seeds = PathBuf::from("fuzz/seeds").join(&arguments.target);
     if !root.join(&seeds).is_dir() {
         return Err(format!(
-            "there is no target `{}`: {} is missing",
+            "unknown fuzz target `{}`: {} is missing",
             arguments.target,
             seeds.display()
         ));

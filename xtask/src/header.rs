@@ -21,5 +21,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let status = command.current_dir(root()).status();
     let status = status.map_err(|error| format!("cannot run cargo: {error}"))?;
-    if status.success() { Ok(()) } else { Err("the header is not what it should be".to_owned()) }
+    if status.success() { Ok(()) } else { Err("the header is out of date".to_owned()) }
 }

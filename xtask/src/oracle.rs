@@ -75,7 +75,8 @@ fn base_interpreter() -> Result<&'static str, String> {
         }
         found.push(format!("`{name}` is {version}"));
     }
-    let found = if found.is_empty() { "none is on the path".to_owned() } else { found.join(", ") };
+    let found =
+        if found.is_empty() { "no Python is on the path".to_owned() } else { found.join(", ") };
     Err(format!(
         "the oracles need Python {}; {found}; install one, or set {INTERPRETER_VARIABLE} to an \
          interpreter that has the packages of oracle/requirements.txt and requirements-data.txt",

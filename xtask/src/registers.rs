@@ -112,7 +112,7 @@ fn check(path: &Path, guards: &[Guard]) -> Result<(), String> {
         println!("ok      {}: {loops} loops, up to {} multiply-adds", guard.name, guard.sums);
     }
     check_calls(&functions)?;
-    println!("ok      no operation on vectors is called");
+    println!("ok      no vector operation is called");
     Ok(())
 }
 
@@ -121,7 +121,7 @@ fn check_calls(functions: &[Function]) -> Result<(), String> {
     match functions.iter().find(|function| function.name.contains("9core_arch")) {
         None => Ok(()),
         Some(Function { name, .. }) => Err(format!(
-            "`{name}` is called; expected operations on vectors without calls, in loops rather than closures"
+            "the vector operation `{name}` is called; expected it to be inlined, in a loop rather than a closure"
         )),
     }
 }

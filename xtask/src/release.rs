@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     fs::create_dir_all(&output).map_err(|error| describe("make", &output, &error))?;
 
     let crates = published(&root)?;
-    let version = &crates.first().ok_or("no crate is published")?.version;
+    let version = &crates.first().ok_or("no crates are published")?.version;
     let path = root.join("CHANGELOG.md");
     let changelog = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
     let heading = check_changelog(&changelog, version)?;
@@ -193,7 +193,7 @@ fn build_wheel(root: &Path, output: &Path) -> Result<PathBuf, String> {
     let entries = fs::read_dir(&wheels).map_err(|error| describe("read", &wheels, &error))?;
     let built: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
     let [wheel] = built.as_slice() else {
-        return Err(format!("{} wheels were built; expected 1", built.len()));
+        return Err(format!("expected 1 wheel, but {} were built", built.len()));
     };
     execute(pip(&["install", "numpy"]).arg(wheel), "installing the wheel")?;
     let mut example = Command::new(&python);

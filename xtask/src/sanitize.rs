@@ -83,7 +83,8 @@ fn with_rustups_runtime() -> Result<String, String> {
     let entries = fs::read_dir(&folder).map_err(|error| describe("read", &folder, &error))?;
     let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     let runtime = paths.find(|path| path.to_string_lossy().ends_with("_rt.tsan.a"));
-    let runtime = runtime.ok_or_else(|| format!("`{}` has no runtime", folder.display()))?;
+    let runtime =
+        runtime.ok_or_else(|| format!("`{}` has no sanitizer runtime", folder.display()))?;
     let linkers = folder.with_file_name("bin").join("gcc-ld");
     let mut flags = "-Zsanitizer=thread -Zexternal-clangrt".to_owned();
     let linked = [

@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         if reached < BAR {
             missed.push(format!(
-                "{precision}: {reached:.1} x as fast as rlx-coreml; the bar is {BAR} x"
+                "{precision}: {reached:.1} x as fast as rlx-coreml; the minimum is {BAR} x"
             ));
         }
     }
@@ -121,7 +121,7 @@ fn compare(own: &str, precision: &str, place: &Path) -> Result<f64, Box<dyn Erro
     let mapped = &best[MAPPED];
     if mapped.megabytes > MAX_MEGABYTES {
         return Err(format!(
-            "{} takes {} MB; the bar is {MAX_MEGABYTES}",
+            "{} uses {} MB; the limit is {MAX_MEGABYTES} MB",
             WAYS[MAPPED], mapped.megabytes
         )
         .into());

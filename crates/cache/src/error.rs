@@ -42,7 +42,7 @@ impl Error {
 
     pub(crate) fn make(label: &str, error: impl Into<Source>) -> Error {
         let error = error.into();
-        let message = format!("cannot make the entry `{label}`: {error}");
+        let message = format!("cannot create the entry `{label}`: {error}");
         Error::of_source(ErrorKind::Make, message, error)
     }
 

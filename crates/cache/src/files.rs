@@ -42,7 +42,7 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 fn read_all(file: &File, max: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     if length > max {
-        return Err(io::Error::other(format!("it has {length} bytes; at most {max} are read")));
+        return Err(io::Error::other(format!("it has {length} bytes; the maximum is {max}")));
     }
     let mut bytes = Vec::new();
     file.take(max).read_to_end(&mut bytes)?;

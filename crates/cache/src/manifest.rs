@@ -141,7 +141,7 @@ impl Manifest {
             let metadata = &found[at].1;
             if metadata.len() != file.bytes {
                 let (path, bytes, there) = (&file.path, file.bytes, metadata.len());
-                return Err(format!("`{path}` has {there} bytes; {bytes} were written"));
+                return Err(format!("`{path}` has {there} bytes, but {bytes} bytes were written"));
             }
             if level == VerifyLevel::Quick && nanoseconds(metadata) == file.modified {
                 continue;
@@ -149,7 +149,7 @@ impl Manifest {
             let hash = hash_of(&content.join(&file.path), false);
             let hash = hash.map_err(|error| format!("`{}`: {error}", file.path))?;
             if hash != file.hash {
-                return Err(format!("`{}` holds other bytes than were written", file.path));
+                return Err(format!("`{}` differs from the written bytes", file.path));
             }
         }
         if found.len() > self.files.len() {

@@ -119,9 +119,9 @@ impl Store {
         }
         for name in [kind, label] {
             if name.len() > MAX_NAME {
-                let message = format!("the description of an entry has {} bytes", name.len());
+                let message = format!("the description of a cache entry has {} bytes", name.len());
                 return Err(Error::new(ErrorKind::Input, message)
-                    .with_hint(format!("use at most {MAX_NAME}")));
+                    .with_hint(format!("use at most {MAX_NAME} bytes")));
             }
         }
         self.make_directories()?;
@@ -208,7 +208,7 @@ impl Store {
             return Ok(());
         }
         let message = format!(
-            "the cache `{}` holds {left} bytes that are in use; its limit is {limit}",
+            "the cache `{}` holds {left} bytes that are in use, but its limit is {limit} bytes",
             self.root.display()
         );
         Err(Error::new(ErrorKind::Full, message)
@@ -282,8 +282,9 @@ impl Store {
                 // Another process may have created it meanwhile.
                 if !is_empty && fs::symlink_metadata(&marker).is_err() {
                     let message = format!("`{}` is not a cache of coremill", self.root.display());
-                    return Err(Error::new(ErrorKind::Input, message)
-                        .with_hint("use the directory of a cache, an empty one, or a new one"));
+                    return Err(Error::new(ErrorKind::Input, message).with_hint(
+                        "use the directory of a cache, an empty directory, or a new directory",
+                    ));
                 }
                 self.mark(&marker)?;
             }

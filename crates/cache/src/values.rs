@@ -26,9 +26,9 @@ impl Store {
     /// Sets the value of a key.
     pub fn set_value(&self, key: &Key, value: &[u8]) -> Result {
         if value.len() > MAX_BYTES {
-            let message = format!("a value has {} bytes; the limit is {MAX_BYTES}", value.len());
+            let message = format!("a value has {} bytes; the maximum is {MAX_BYTES}", value.len());
             return Err(
-                Error::new(ErrorKind::Input, message).with_hint("keep larger values as entries")
+                Error::new(ErrorKind::Input, message).with_hint("store larger values as entries")
             );
         }
         self.make_directories()?;

@@ -76,7 +76,7 @@ fn failed_insert_leaves_no_files() {
     };
     let error = store.get_or_insert(&key(1), "model", "broken", failing).expect_err("it fails");
     assert_eq!(error.kind(), ErrorKind::Make);
-    assert_eq!(error.to_string(), "cannot make the entry `broken`: the compiler gave up");
+    assert_eq!(error.to_string(), "cannot create the entry `broken`: the compiler gave up");
     let full = |_: &Path| Err(io::Error::from(io::ErrorKind::StorageFull));
     let error = store.get_or_insert(&key(1), "model", "large", full).expect_err("it fails");
     assert_eq!(error.kind(), ErrorKind::Full);
@@ -132,7 +132,9 @@ fn never_evicts_entries_in_use() {
     let make = |place: &Path| fs::write(place.join("data"), "x");
     let error = other.get_or_insert(&key(3), "model", "m", make).expect_err("no room");
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-    assert!(error.to_string().contains("3145728 bytes that are in use; its limit is 2097152"));
+    assert!(
+        error.to_string().contains("3145728 bytes that are in use, but its limit is 2097152 bytes")
+    );
     assert_eq!(other.purge().expect("purged"), 3 * MEGABYTE as u64);
     assert!(!other.remove(&key(0)).expect("tried"));
     for entry in held.iter().chain([&third]) {
@@ -228,7 +230,7 @@ fn verify_detects_corruption_with_unchanged_mtime() {
     file.and_then(|file| file.set_modified(modified)).expect("set");
     let verified = store.verify().expect("verified");
     assert_eq!(verified.damaged.len(), 1);
-    assert_eq!(verified.damaged[0].reason, "`model.mil` holds other bytes than were written");
+    assert_eq!(verified.damaged[0].reason, "`model.mil` differs from the written bytes");
     assert!(verified.damaged[0].removed);
     // A change of file times alone, as in a copy of the cache, is not damage.
     drop(put(&store, 2));

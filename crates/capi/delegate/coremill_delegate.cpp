@@ -360,7 +360,7 @@ class CoreMLBackend final : public BackendInterface {
     const auto* loaded = static_cast<const Loaded*>(handle);
     const size_t count = loaded->inputs() + loaded->outputs();
     if (arguments.size() != count) {
-      ET_LOG(Error, "%s: %zu values are given; the model has %zu", kName, arguments.size(), count);
+      ET_LOG(Error, "%s: got %zu values, but the model has %zu inputs and outputs", kName, arguments.size(), count);
       return Error::DelegateInvalidHandle;
     }
     std::vector<CoremillTensor> tensors;
@@ -410,7 +410,7 @@ class CoreMLBackend final : public BackendInterface {
     }
     const auto view = options.view();
     if (coremill_options_check(view.data(), view.size()) != COREMILL_STATUS_OK) {
-      return failed("take the options", Error::InvalidArgument);
+      return failed("set the options", Error::InvalidArgument);
     }
     options_ = options;
     return Error::Ok;

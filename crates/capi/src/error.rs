@@ -103,9 +103,9 @@ pub(crate) fn guard(body: impl FnOnce() -> Result) -> CoremillStatus {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text =
-                text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
-            let message = format!("a defect of coremill: {text}");
-            let hint = Some("report this, with the model".to_owned());
+                text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
+            let message = format!("internal error of coremill: {text}");
+            let hint = Some("report this with the model".to_owned());
             Failure { status: CoremillStatus::Internal, message, hint }
         }
     };

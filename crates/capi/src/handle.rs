@@ -49,7 +49,7 @@ impl<T> Table<T> {
     fn unknown(&self, id: u64) -> Failure {
         Failure {
             status: CoremillStatus::InvalidHandle,
-            message: format!("{id} is not the handle of a {}, or it was freed", self.what),
+            message: format!("{id} is not the handle of a {}, or the handle was freed", self.what),
             hint: None,
         }
     }

@@ -269,22 +269,23 @@ impl Memory {
         mut tensor: CoremillTensor,
         sizes: &[usize],
     ) -> Result<CheckedTensor> {
-        let resize = hooks.resize.ok_or_else(|| Failure::argument("no callback is set"))?;
+        let resize =
+            hooks.resize.ok_or_else(|| Failure::argument("the `resize` callback is not set"))?;
         tensor.set_sizes(sizes);
         if resize(hooks.context, index, &mut tensor) != CoremillStatus::Ok as i32 {
-            let message = format!("the caller has no memory for the sizes {sizes:?}");
+            let message = format!("the caller provides no memory for sizes {sizes:?}");
             return Err(Failure::argument(message));
         }
         let checked = CheckedTensor::of(&tensor)?;
         if checked.sizes != sizes || checked.needed > checked.length {
             let length = checked.length;
-            let message = format!("the caller's {length} bytes do not hold the sizes {sizes:?}");
+            let message = format!("the caller's {length} bytes are too few for sizes {sizes:?}");
             return Err(Failure::argument(message));
         }
         let (mut places, place) = (self.places.borrow_mut(), checked.place());
         let mut others = places.iter().enumerate().filter(|(other, _)| *other != index);
         if others.any(|(_, other)| overlap(&place, other)) {
-            return Err(Failure::argument("the memory for the output holds another tensor"));
+            return Err(Failure::argument("the memory for the output overlaps another tensor"));
         }
         places[index] = place;
         Ok(checked)
@@ -444,7 +445,9 @@ fn run_program(
             ValueSpec::Fixed(PlannedValue::Double(value)) => Value::Double(value),
             ValueSpec::Fixed(PlannedValue::String(value)) => Value::String(value),
             ValueSpec::Fixed(other) => {
-                return Err(Failure::execution(format!("the program takes {other:?}")));
+                return Err(Failure::execution(format!(
+                    "the program has an unsupported input {other:?}"
+                )));
             }
         });
     }
@@ -458,7 +461,9 @@ fn run_program(
         let fail = |message: String| of_port(Failure::argument(message), "output", index);
         if view.scalar_type() != output.scalar_type {
             let (found, given) = (view.scalar_type(), output.scalar_type);
-            return Err(fail(format!("the result is of `{found:?}`, the tensor of `{given:?}`")));
+            return Err(fail(format!(
+                "the result has type `{found:?}`, but the tensor has type `{given:?}`"
+            )));
         }
         let mut place = output.clone();
         let fits = place.length >= view.bytes().len();
@@ -466,7 +471,9 @@ fn run_program(
             place = memory.grow(hooks, index, outputs[index], view.sizes())?;
         } else if !fits {
             let (needed, found) = (view.bytes().len(), place.length);
-            return Err(fail(format!("the result takes {needed} bytes; there are {found}")));
+            return Err(fail(format!(
+                "the result requires {needed} bytes, but the tensor has {found}"
+            )));
         }
         place.sizes = view.sizes().to_vec();
         // SAFETY: guaranteed by the caller; nothing else in the run uses the memory.
@@ -571,7 +578,7 @@ pub unsafe extern "C" fn coremill_method_port(
         let ports = method.ports_of(kind)?;
         let found = ports.get(index).ok_or_else(|| {
             Failure::missing(format!(
-                "port {index} is out of range; the method has {}",
+                "port {index} is out of range; the method has {} ports of this kind",
                 ports.len()
             ))
         })?;
@@ -584,7 +591,7 @@ impl Method {
     fn ports_of(&self, kind: i32) -> Result<&[NamedTensor]> {
         let ports = usize::try_from(kind).ok().and_then(|kind| self.ports.get(kind));
         let ports = ports.map(Vec::as_slice);
-        ports.ok_or_else(|| Failure::argument(format!("{kind} is not a kind of port")))
+        ports.ok_or_else(|| Failure::argument(format!("{kind} is not a port kind")))
     }
 }
 
@@ -641,7 +648,7 @@ pub unsafe extern "C" fn coremill_method_state_read(
         let (_, state) = state.ok_or_else(|| no_state(name, &states))?;
         if state.scalar_type() != place.scalar_type || state.data().len() > place.length {
             return Err(Failure::argument(format!(
-                "state `{name}` is of `{:?}` and takes {} bytes; the tensor is of `{:?}` and has {}",
+                "state `{name}` has type `{:?}` and {} bytes, but the tensor has type `{:?}` and {} bytes",
                 state.scalar_type(),
                 state.data().len(),
                 place.scalar_type,

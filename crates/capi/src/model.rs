@@ -122,7 +122,9 @@ impl Foreign {
         let foreign = Foreign(bytes);
         let CoremillBytes { data, length, .. } = bytes;
         if data.is_null() && length > 0 || isize::try_from(length).is_err() {
-            return Err(Failure::argument(format!("{length} bytes at {data:p} are not in memory")));
+            return Err(Failure::argument(format!(
+                "{length} bytes at {data:p} are not a valid memory range"
+            )));
         }
         Ok(Buffer::lent(Arc::new(foreign)))
     }
@@ -333,8 +335,8 @@ impl SharedModel {
 
 fn no_data() -> Failure {
     Failure {
-        hint: Some("pass a lookup that finds it".to_owned()),
-        ..Failure::missing("the model is not stored in these bytes, which only refer to it")
+        hint: Some("pass a lookup callback that finds the model".to_owned()),
+        ..Failure::missing("these bytes only refer to the model, which is stored elsewhere")
     }
 }
 
@@ -402,8 +404,9 @@ pub unsafe extern "C" fn coremill_model_load_bytes(
                 context: std::ptr::null_mut(),
             };
             if find(lookup.context, c_text(key).as_ptr(), &mut found) != CoremillStatus::Ok as i32 {
-                let message =
-                    format!("the caller's `find` has no data `{key}`, which the model refers to");
+                let message = format!(
+                    "the caller's `find` returns no data for `{key}`, which the model refers to"
+                );
                 return Err(Failure::missing(message));
             }
             Foreign::buffer(found)

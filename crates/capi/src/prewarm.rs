@@ -248,7 +248,10 @@ impl Prewarm {
 
 fn dtype(tensor: &CheckedTensor) -> Result<DType> {
     tensor.scalar_type.dtype().ok_or_else(|| {
-        Failure::argument(format!("Core ML has no elements of type `{:?}`", tensor.scalar_type))
+        Failure::argument(format!(
+            "Core ML does not support elements of type `{:?}`",
+            tensor.scalar_type
+        ))
     })
 }
 
@@ -279,7 +282,7 @@ struct Room<'o> {
 impl<'o> Room<'o> {
     fn new(name: &'o str, tensor: &'o CheckedTensor) -> Result<Room<'o>> {
         if !tensor.order.iter().enumerate().all(|(axis, place)| usize::from(*place) == axis) {
-            let message = "outputs of a prepared model have the standard dimension order";
+            let message = "outputs of a prepared model must have the standard dimension order";
             return Err(Failure::argument(message));
         }
         let sizes = tensor.sizes.clone();

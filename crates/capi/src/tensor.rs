@@ -89,7 +89,7 @@ impl CheckedTensor {
     pub(crate) fn of(tensor: &CoremillTensor) -> Result<CheckedTensor> {
         let number = i8::try_from(tensor.scalar_type).ok();
         let scalar_type = number.and_then(ScalarType::from_number).ok_or_else(|| {
-            Failure::argument(format!("{} is not the number of a type", tensor.scalar_type))
+            Failure::argument(format!("{} is not the number of a scalar type", tensor.scalar_type))
         })?;
         let rank = usize::try_from(tensor.rank).ok().filter(|rank| *rank <= MAX_RANK);
         let rank = rank.ok_or_else(|| {
@@ -104,7 +104,9 @@ impl CheckedTensor {
         });
         let (Some(sizes), Some(needed)) = (sizes, needed) else {
             let sizes = &tensor.sizes[..rank];
-            return Err(Failure::argument(format!("no tensor has the sizes {sizes:?}")));
+            return Err(Failure::argument(format!(
+                "sizes {sizes:?} are not valid: they are negative or exceed the address space"
+            )));
         };
         let mut order = tensor.dim_order[..rank].to_vec();
         if order.iter().all(|axis| *axis == 0) {
@@ -113,7 +115,9 @@ impl CheckedTensor {
         let data = tensor.data.cast::<u8>();
         if data.is_null() && tensor.length > 0 || isize::try_from(tensor.length).is_err() {
             let length = tensor.length;
-            return Err(Failure::argument(format!("{length} bytes at {data:p} are not in memory")));
+            return Err(Failure::argument(format!(
+                "{length} bytes at {data:p} are not a valid memory range"
+            )));
         }
         Ok(CheckedTensor { scalar_type, sizes, order, data, length: tensor.length, needed })
     }
@@ -151,7 +155,7 @@ impl CheckedTensor {
             let CheckedTensor { scalar_type, sizes, .. } = self;
             let found = bytes.len();
             Failure::argument(format!(
-                "a tensor of `{scalar_type:?}` and the sizes {sizes:?} takes {} bytes; there are {found}",
+                "a `{scalar_type:?}` tensor of sizes {sizes:?} requires {} bytes, got {found}",
                 self.needed
             ))
         })?;

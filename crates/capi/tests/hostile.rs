@@ -148,7 +148,10 @@ fn rejects_invalid_handles_and_null_pointers() {
     }
     ok(coremill_method_free(real));
     let error = fails(coremill_method_free(real), Status::InvalidHandle);
-    assert_eq!(error, format!("{} is not the handle of a method, or it was freed", real.id));
+    assert_eq!(
+        error,
+        format!("{} is not the handle of a method, or the handle was freed", real.id)
+    );
     // Null for required arguments.
     // SAFETY: null pointers are rejected before use.
     unsafe {

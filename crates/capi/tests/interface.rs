@@ -44,7 +44,8 @@ fn engine_error_hints_reach_c_callers() {
     let mut output = [tensor(&mut y, FLOAT, &[1, 2])];
     let error = fails(run(method, &inputs, &mut output), Status::ExecutionFailed);
     assert!(error.ends_with("index -1 is outside axis 0, which has 3 elements"), "{error}");
-    let expected = "from iOS17 on indices do not count from the end; add the extent";
+    let expected =
+        "from iOS17 on, negative indices do not count from the end; add the size of the axis";
     assert_eq!(hint().as_deref(), Some(expected));
     // The next failure has no hint.
     fails(run(method, &[], &mut output), Status::InvalidArgument);
@@ -282,14 +283,14 @@ fn rejects_lossy_integer_conversions() {
     let mut fractions = [0.5f32, 1.0, 2.0];
     let status =
         run(method, &[tensor(&mut fractions, FLOAT, &[3])], std::slice::from_mut(&mut output));
-    assert!(fails(status, Status::ExecutionFailed).contains("0.5 is not an integer"));
+    assert!(fails(status, Status::ExecutionFailed).contains("got the element 0.5"));
     // Float results for integer outputs.
     let floats = common::payload(TWICE);
     let method = common::method(load(&floats));
     let mut y = [0i32; 6];
     let mut output = tensor(&mut y, INT, &[2, 3]);
     for (x, expected) in
-        [(0.25, "0.5 is no integer"), (1e30, "does not fit `Int`"), (f32::NAN, "NaN is no")]
+        [(0.25, "0.5 is not an integer"), (1e30, "does not fit `Int`"), (f32::NAN, "NaN is not")]
     {
         let input = tensor(&mut [x; 6], FLOAT, &[2, 3]);
         let error = fails(
@@ -314,16 +315,16 @@ fn accepts_aliased_buffers_and_rejects_bad_tensors() {
     assert_eq!(x, [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
 
     let invalid = [
-        (tensor(&mut x[..5], FLOAT, &[2, 3]), "takes 24 bytes; there are 20"),
-        (tensor(&mut x, 99, &[2, 3]), "99 is not the number of a type"),
-        (tensor(&mut x, FLOAT, &[u64::MAX, 2]), "no tensor has the sizes"),
+        (tensor(&mut x[..5], FLOAT, &[2, 3]), "requires 24 bytes, got 20"),
+        (tensor(&mut x, 99, &[2, 3]), "99 is not the number of a scalar type"),
+        (tensor(&mut x, FLOAT, &[u64::MAX, 2]), "are not valid: they are negative"),
         (
             CoremillTensor { rank: 17, ..tensor(&mut x, FLOAT, &[2, 3]) },
             "the rank must be at most 16, got 17",
         ),
         (
             CoremillTensor { data: std::ptr::null_mut(), ..tensor(&mut x, FLOAT, &[2, 3]) },
-            "bytes at 0x0 are not in memory",
+            "bytes at 0x0 are not a valid memory range",
         ),
     ];
     let mut y = [0.0f32; 6];

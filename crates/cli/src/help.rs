@@ -9,10 +9,10 @@ use crate::output;
 /// Groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Make a model", &["convert", "lower", "quantize", "compress"]),
-    ("Look into a model", &["inspect", "check", "diff", "report", "text"]),
+    ("Inspect a model", &["inspect", "check", "diff", "report", "text"]),
     ("Run a model", &["run", "compare", "plan", "record"]),
     ("Language models", &["llm", "generate", "serve", "score", "tokenize", "embed", "transcribe"]),
-    ("Take apart and put together", &["edit", "merge", "split", "bisect", "pack", "extract"]),
+    ("Edit, split and combine models", &["edit", "merge", "split", "bisect", "pack", "extract"]),
     ("Tools", &["cache", "ops", "completions", "man", "help"]),
 ];
 

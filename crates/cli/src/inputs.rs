@@ -74,7 +74,7 @@ pub(crate) fn read_step(
         if arrays.len() > specs.len() {
             let (found, expected) = (arrays.len(), specs.len());
             return Err(Failure::user(format_args!(
-                "{}: holds {found} arrays, but there are {expected} inputs",
+                "{}: holds {found} arrays, but the number of inputs is {expected}",
                 path.display()
             ))
             .detail(table("inputs", specs)));
@@ -96,7 +96,7 @@ pub(crate) fn fill(
 ) -> Result<(), Failure> {
     for (at, NamedShape { name, .. }) in shapes.iter().enumerate() {
         if shapes[..at].iter().any(|earlier| earlier.name == *name) {
-            return Err(Failure::user(format_args!("the shape of `{name}` is given twice")));
+            return Err(Failure::user(format_args!("the shape of `{name}` is specified twice")));
         }
     }
     for spec in specs {
@@ -105,7 +105,7 @@ pub(crate) fn fill(
             if stated.is_some() {
                 let name = &spec.name;
                 return Err(Failure::user(format_args!(
-                    "`--shape` is for inputs that `--random` fills; `{name}` is given"
+                    "`--shape` only applies to inputs that `--random` fills, but `{name}` has a value"
                 )));
             }
             continue;

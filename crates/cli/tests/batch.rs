@@ -105,8 +105,8 @@ fn batch_rejects_conflicting_or_unusable_paths() {
     let scratch = place();
     fs::create_dir(scratch.path().join("empty")).expect("a directory");
     for (arguments, expected) in [
-        (&["-i", "in/03.npz", "-i", "in", "-o", "out"][..], "is to be written twice"),
-        (&["-i", "in", "-o", "in"], "is an input, and would be written over"),
+        (&["-i", "in/03.npz", "-i", "in", "-o", "out"][..], "would be written twice"),
+        (&["-i", "in", "-o", "in"], "is an input, and would be overwritten"),
         (&["-i", "empty", "-o", "out"], "empty: contains no `.npz` file"),
         (&["-i", "-", "-o", "out"], "`-` is standard input"),
         (&["-i", "in", "-o", "-"], "cannot hold a directory"),

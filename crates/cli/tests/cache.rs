@@ -54,7 +54,7 @@ fn cache_command_lists_verifies_and_prunes() {
     let mut lines = verified.lines();
     assert_eq!(lines.next(), Some("2 sound, 1 damaged"));
     let damaged = lines.next().expect("a line");
-    assert!(damaged.ends_with("`data` holds other bytes than were written; removed"), "{damaged}");
+    assert!(damaged.ends_with("`data` differs from the written bytes; removed"), "{damaged}");
 
     let bytes_left = |line: &str| line.split(" left in ").next().map(str::to_owned);
     assert_eq!(bytes_left(&cache(&root, &["prune", "--to", "3KB"]).0).as_deref(), Some("1.50 KB"));

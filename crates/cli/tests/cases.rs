@@ -21,9 +21,9 @@ type Row = (&'static str, &'static str, i32, &'static str);
 const MAX_MEMORY: u64 = 1500 << 10;
 
 const FORGED: &[Row] = &[
-    ("adapt.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 3599940000 elements"),
-    ("stft.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 900060000 elements"),
-    ("linspace.pt2", "convert {} -o OUT.mlpackage", 1, "has a dimension of 4294967296"),
+    ("adapt.pt2", "convert {} -o OUT.mlpackage", 1, "requires a constant of 3599940000 elements"),
+    ("stft.pt2", "convert {} -o OUT.mlpackage", 1, "requires a constant of 900060000 elements"),
+    ("linspace.pt2", "convert {} -o OUT.mlpackage", 1, "has a dimension of size 4294967296"),
     ("attn_4.mil", "run {} --random 1", 1, "does not hold the 128 elements"),
     ("attn_9.mil", "run {} --random 1", 1, "does not hold the 128 elements"),
     ("grow.mil", "run {} --random 1 --max-memory 100M", 1, "--max-memory"),

@@ -139,7 +139,7 @@ fn png_output_rejects_multiple_or_non_image_outputs() {
     for (call, expected) in [
         (
             &["run", "Filter.mlpackage", "out.png"][..],
-            "error: a `.png` file holds one image; there are `negative`, `first`, `mean`",
+            "error: a `.png` file holds one image, got `negative`, `first`, `mean`",
         ),
         (&["run", "Mean.mlpackage", "out.png"], "error: output `mean` is not an image"),
     ] {

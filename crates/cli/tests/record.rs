@@ -99,7 +99,7 @@ fn shows_record_and_compares_it_with_model() {
     assert!(stderr.contains("the record is for a model with the hash"), "{stderr}");
 
     let output = run(&scratch, &["record", "record.zip", "-o", "again.zip"]);
-    assert!(texts(&output).1.contains("record.zip is a record already"), "{}", texts(&output).1);
+    assert!(texts(&output).1.contains("record.zip is already a record"), "{}", texts(&output).1);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) fn checked_numel<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usi
         Some(count) if count <= MAX_CREATED => Ok(count as usize),
         _ => {
             let count = count.map_or("more than 2^64".to_owned(), |count| count.to_string());
-            refuse!("needs a constant of {count} elements; at most {MAX_CREATED} are created")
+            refuse!("requires a constant of {count} elements; the maximum is {MAX_CREATED}")
         }
     }
 }
@@ -74,7 +74,7 @@ impl<T> CheckedIndex<T> for [T] {
 /// The axis at distance `places` from the end of a shape of rank `rank`.
 pub(crate) fn axis_from_end(rank: usize, places: usize) -> Result<usize> {
     rank.checked_sub(places).ok_or_else(|| {
-        LoweringError::new(format!("a tensor of rank {rank} has no {places} dimensions"))
+        LoweringError::new(format!("a tensor of rank {rank} has fewer than {places} dimensions"))
     })
 }
 
@@ -102,7 +102,7 @@ impl CheckedInt {
     pub(crate) fn get(self) -> Result<i64> {
         match self.0 {
             Some(value) => Ok(value),
-            None => refuse!("computes with an extent of more than 64 bits"),
+            None => refuse!("computes a size that does not fit in 64 bits"),
         }
     }
 
@@ -111,7 +111,7 @@ impl CheckedInt {
         let value = self.get()?;
         match i32::try_from(value) {
             Ok(value) => Ok(value),
-            Err(_) => refuse!("computes with the extent {value}; at most {} go", i32::MAX),
+            Err(_) => refuse!("computes the size {value}; the maximum is {}", i32::MAX),
         }
     }
 
@@ -177,7 +177,11 @@ fn check_meta(graph: &Graph, id: ValueId) -> Result<()> {
     let mut elements = 1u64;
     for extent in meta.sizes.iter().filter_map(Size::fixed) {
         if extent > i64::from(i32::MAX) {
-            refuse!("`{}` has a dimension of {extent}; expected at most {}", value.name, i32::MAX);
+            refuse!(
+                "`{}` has a dimension of size {extent}; the maximum is {}",
+                value.name,
+                i32::MAX
+            );
         }
         // An empty tensor counts, too: its other dimensions may be huge, and so may the tensors it is computed from.
         elements = elements.saturating_mul(extent.max(1) as u64);
@@ -270,10 +274,7 @@ mod tests {
         assert_eq!(checked_numel(&[60_000i64, 1000]), Ok(60_000_000));
         assert_eq!(checked_numel::<u64>(&[]), Ok(1));
         let refusal = checked_numel(&[60_000i64, 59_999]).expect_err("too many elements").reason;
-        assert_eq!(
-            refusal,
-            "needs a constant of 3599940000 elements; at most 67108864 are created"
-        );
+        assert_eq!(refusal, "requires a constant of 3599940000 elements; the maximum is 67108864");
         assert!(checked_numel(&[1i64 << 40, 1 << 40]).is_err() && checked_numel(&[-1i64]).is_err());
     }
 }

@@ -44,9 +44,9 @@ pub(crate) fn guarded<T>(node: &Node, work: impl FnOnce() -> Result<T>) -> Resul
         if cancel::is_cancellation(&*payload) {
             resume_unwind(payload);
         }
-        let reason = format!("lowering `{}` ended in an internal error", node.target);
+        let reason = format!("internal error while lowering `{}`", node.target);
         Err(LoweringError::new(reason)
-            .hint("report it, with the model: this is a fault of coremill"))
+            .hint("this is a bug in coremill: please report it together with the model"))
     })
 }
 
@@ -92,7 +92,7 @@ impl LoweringError {
     pub(crate) fn of_operation(name: &str, refusals: &[infer::InferError]) -> LoweringError {
         let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.to_string()).collect();
         let refusal =
-            LoweringError::new(format!("Core ML's `{name}` refuses it: {}", reasons.join("; ")));
+            LoweringError::new(format!("Core ML's `{name}` rejects it: {}", reasons.join("; ")));
         match refusals.iter().find_map(|refusal| refusal.hint.clone()) {
             Some(hint) => refusal.hint(hint),
             None => refusal,
@@ -144,7 +144,7 @@ impl fmt::Display for Error {
         match self {
             Error::Archive(error) => error.fmt(f),
             Error::Program(refusal) => refusal.fmt(f),
-            Error::Fault(message) => write!(f, "{message}; this is a fault of coremill"),
+            Error::Fault(message) => write!(f, "{message}; this is a bug in coremill"),
             Error::Refused(all) => {
                 match all.len() {
                     1 => f.write_str("1 call cannot be lowered")?,

@@ -115,7 +115,7 @@ fn check(programs: &[MethodProgram<'_>]) -> Result<()> {
     let names: Vec<&String> = programs.iter().map(|method| &method.name).chain(constants).collect();
     for (at, name) in names.iter().enumerate() {
         if names[..at].contains(name) {
-            return Err(LoweringError::new(format!("two methods are to be called `{name}`")));
+            return Err(LoweringError::new(format!("two methods have the name `{name}`")));
         }
     }
     let is_shared = is_shared(programs);
@@ -125,7 +125,7 @@ fn check(programs: &[MethodProgram<'_>]) -> Result<()> {
 fn check_options(options: &LowerOptions, is_shared: bool) -> Result<()> {
     let target = options.options.target;
     if let Some(target) = target.filter(|target| is_shared && *target < Opset::Ios18) {
-        let what = "weights that methods share";
+        let what = "sharing weights between methods";
         let refusal = LoweringError::needs(what, Opset::Ios18, target);
         let hint = "pass the option `target=ios18`, or let each method have its own weights (the option \
                     `weight_sharing=disabled`)";
@@ -134,19 +134,21 @@ fn check_options(options: &LowerOptions, is_shared: bool) -> Result<()> {
     check_quantization(&options.options)?;
     if options.full_graph {
         let wanted = [
-            (!options.skip_ops.is_empty(), "operators are to be left outside"),
-            (options.portable, "nothing is to be delegated"),
-            (!options.take_over_constant_data, "weights are not to be taken over"),
-            (!options.take_over_mutable_buffer, "buffers are not to be taken over"),
+            (!options.skip_ops.is_empty(), "some operators are excluded"),
+            (options.portable, "delegation is disabled"),
+            (!options.take_over_constant_data, "weights are not moved into the delegate"),
+            (!options.take_over_mutable_buffer, "buffers are not moved into the delegate"),
         ];
         if let Some((_, what)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) {
             return Err(LoweringError::new(format!(
-                "{what}, but the full graph is to be delegated"
+                "{what}, but delegation of the full graph is required"
             )));
         }
     } else if !options.options.shapes.is_empty() {
-        return Err(LoweringError::new("shapes are enumerated for the inputs of the program")
-            .hint("require the full graph to be lowered"));
+        return Err(LoweringError::new(
+            "enumerated shapes apply to the inputs of the whole program",
+        )
+        .hint("require the full graph to be lowered"));
     }
     Ok(())
 }
@@ -295,11 +297,11 @@ fn shared(methods: &[Method<'_>], program: &mut Program) -> Result<Vec<Vec<Deleg
         let found = methods.iter().map(|method| {
             let outside = method.report.outside.len();
             let parts = method.division.delegated.len();
-            format!("`{}` has {parts} (and {outside} calls outside)", method.name)
+            format!("`{}` has {parts} (calls outside: {outside})", method.name)
         });
         let found: Vec<_> = found.collect();
         let message = format!(
-            "methods share weights partition by partition, and need as many each: {}",
+            "methods that share weights must have the same number of partitions: {}",
             found.join(", ")
         );
         return Err(Error::Program(LoweringError::new(message).hint(

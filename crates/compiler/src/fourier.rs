@@ -103,7 +103,7 @@ fn power(normalization: i64) -> Result<f64> {
         0 => 0.0,
         1 => -0.5,
         2 => -1.0,
-        other => refuse!("normalization {other} is unknown"),
+        other => refuse!("normalization {other} is not supported"),
     })
 }
 
@@ -136,7 +136,7 @@ type Extents<'e> = &'e [Option<u64>];
 
 pub(crate) fn unknown_extent(axis: usize) -> LoweringError {
     LoweringError::new(format!(
-        "a Fourier transform along axis {axis} needs an extent that is known before the program runs"
+        "a Fourier transform along axis {axis} requires a size that is known before the program runs"
     ))
 }
 

@@ -30,7 +30,9 @@ pub(crate) fn stored_parts(name: &str, stored: &StoredValue) -> Result<Option<[T
     let Some(dtype) = part_of(tensor.dtype) else { return Ok(None) };
     let doubled = |count: u64, more: u64| {
         let doubled = count.checked_mul(2).and_then(|doubled| doubled.checked_add(more));
-        doubled.ok_or_else(|| LoweringError::new(format!("`{name}` is outside every archive")))
+        doubled.ok_or_else(|| {
+            LoweringError::new(format!("the offset or strides of `{name}` are out of range"))
+        })
     };
     let strides = tensor.strides.iter().map(|&stride| doubled(stride, 0));
     let strides = strides.collect::<Result<Vec<_>, _>>()?;

@@ -128,10 +128,10 @@ fn describe_fed(model: &mut Model, fed: &[LoopedBuffer]) {
         };
         for feature in description.inputs.iter_mut().filter(|feature| feature.name == *input) {
             feature.short_description =
-                format!("first {first}, then what `{output}` gave in the step before");
+                format!("{first} in the first step, then `{output}` of the previous step");
         }
         for feature in description.outputs.iter_mut().filter(|feature| feature.name == *output) {
-            feature.short_description = format!("what `{input}` takes in the next step");
+            feature.short_description = format!("value of `{input}` in the next step");
         }
     }
     let told = serde_json::json!(fed).to_string();

@@ -42,19 +42,19 @@ pub const KEYS: [SpecKey; 8] = [
     key(
         "model_compute_precision",
         "`float16`, `float32`",
-        "the precision in which floats are computed; `float16` without it",
+        "the precision in which floats are computed; `float16` by default",
     ),
     key(
         "model_type",
         "`model`, `compiled_model`",
-        "whether packages or compiled models are stored; packages without it",
+        "whether packages or compiled models are stored; packages by default",
     ),
     key(
         "op_linear_quantizer_config",
         "JSON of coremltools' `OpLinearQuantizerConfig`",
         "how weights are quantized to integers",
     ),
-    key("pass_pipeline", "JSON of coremltools' pipeline", "which passes are left out"),
+    key("pass_pipeline", "JSON of coremltools' pipeline", "which passes are skipped"),
     key(
         "enumerated_shapes",
         "JSON of ExecuTorch's shapes",
@@ -87,7 +87,7 @@ impl LowerOptions {
 
     fn apply_spec(&mut self, spec: &CompileSpec) -> Result<()> {
         let Ok(value) = std::str::from_utf8(&spec.value) else {
-            refuse!("the value is not a text")
+            refuse!("the value is not a string")
         };
         match spec.key.as_str() {
             "compute_units" => {
@@ -114,7 +114,7 @@ impl LowerOptions {
             "enumerated_shapes" => {
                 if !self.full_graph {
                     return Err(LoweringError::new(
-                        "shapes are enumerated for the inputs of the program",
+                        "enumerated shapes apply to the inputs of the whole program",
                     )
                     .hint("require the full graph to be lowered"));
                 }
@@ -142,7 +142,7 @@ fn chosen<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T> {
     }
     let names: Vec<_> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
     let (last, others) =
-        names.split_last().ok_or_else(|| LoweringError::new("accepts no value"))?;
+        names.split_last().ok_or_else(|| LoweringError::new("has no valid values"))?;
     refuse!("found `{value}`; expected {} or {last}", others.join(", "))
 }
 
@@ -152,7 +152,7 @@ fn target(value: &str) -> Result<Option<Opset>> {
         "" => None,
         // ML Programs need iOS 15; older targets would be raised silently.
         "4" | "5" => {
-            refuse!("found {value}, which is iOS 13 or 14; ML Programs need iOS 15, which is 6")
+            refuse!("found {value}, which is iOS 13 or 14; ML Programs need iOS 15 (6)")
         }
         "6" => Some(Opset::Ios15),
         "7" => Some(Opset::Ios16),
@@ -174,7 +174,7 @@ fn target(value: &str) -> Result<Option<Opset>> {
 fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
     let entries: Vec<EnumeratedShapes> = match serde_json::from_str(value) {
         Ok(entries) => entries,
-        Err(error) => refuse!("the value is not what ExecuTorch writes: {error}"),
+        Err(error) => refuse!("cannot parse the enumerated shapes: {error}"),
     };
     let mut shapes = BTreeMap::new();
     for EnumeratedShapes(_, (all, names)) in entries {
@@ -334,7 +334,7 @@ mod tests {
             ("model_compute_precision", "int8", "expected `float16` or `float32`"),
             ("model_type", "mlmodel", "expected `model` or `compiled_model`"),
             ("pass_pipeline", "[", "is not a list of names"),
-            ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
+            ("enumerated_shapes", "{}", "cannot parse the enumerated shapes"),
             (QUANTIZER, "[]", "is not a JSON object"),
             (QUANTIZER, r#"{"nbits": 8}"#, "unknown key `nbits`; the keys are `mode`"),
             (
@@ -347,7 +347,7 @@ mod tests {
                 r#"{"dtype": "int2"}"#,
                 "`dtype` must be `int8`, `uint8`, `int4` or `uint4`, got `int2`",
             ),
-            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` must be a text"),
+            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` must be a string"),
             (QUANTIZER, r#"{"block_size": [1, -2]}"#, "got `[1,-2]`"),
             (QUANTIZER, r#"{"weight_threshold": null}"#, "got `null`"),
             ("compute_unit", "all", "did you mean `compute_units`?"),

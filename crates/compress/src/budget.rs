@@ -104,9 +104,9 @@ fn within(ladders: &[TradeoffCurve], most: u64, others: u64) -> Result<Vec<Optio
                 .with_hint("raise the target, or name a form that can be smaller"),
             _ => {
                 let message =
-                    format!("{message}, of which {others} are in weights that no rule selects");
+                    format!("{message}; weights that no rule selects take {others} of these bytes");
                 Error::option(message).with_hint(
-                    "raise the target, or select more weights; the option `min_elements=10` takes all",
+                    "raise the target, or select more weights; the option `min_elements=10` selects all",
                 )
             }
         });
@@ -159,7 +159,7 @@ mod tests {
         assert!(
             error.to_string().starts_with("the weights take at least 47 bytes; the target is 46")
         );
-        assert!(error.to_string().contains("of which 7 are in weights that no rule selects"));
+        assert!(error.to_string().contains("weights that no rule selects take 7 of these bytes"));
     }
 
     #[test]

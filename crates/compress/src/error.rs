@@ -43,7 +43,7 @@ pub(super) enum Refusal {
 }
 
 /// Message of [`Refusal::NotFinite`].
-pub(super) const NOT_FINITE: &str = "some of its elements are infinite or no numbers";
+pub(super) const NOT_FINITE: &str = "some of its elements are NaN or infinite";
 
 impl Refusal {
     /// The reason why a weight stays uncompressed. Fails if compression cannot continue.

@@ -65,7 +65,7 @@ pub fn quantize(draft: &mut AnalyzedFunction, config: &Config) -> Result<Outcome
     let (needed, opset) = (config.needs(), editor.opset());
     if opset < needed {
         let message =
-            format!("quantized weights of this kind need {needed}; the program is for {opset}");
+            format!("quantized weights of this kind need {needed}; the program targets {opset}");
         return Err(Error::option(message)
             .with_hint("target a newer release, or use 8 bits without blocks"));
     }
@@ -86,7 +86,7 @@ pub fn quantize(draft: &mut AnalyzedFunction, config: &Config) -> Result<Outcome
         let built = if weight.count() as u64 <= config.weight_threshold {
             Err(Refusal::Kept("it has no more elements than `weight_threshold`"))
         } else if weight.is_table() {
-            Err(Refusal::Kept("it is a table that rows are looked up in"))
+            Err(Refusal::Kept("it is a lookup table that only `gather` uses"))
         } else {
             build(&weight, &form, opset)
         };

@@ -156,16 +156,21 @@ pub fn compress(
     if let Some(Budget::Snr(least)) = options.budget
         && !least.is_finite()
     {
-        let message = format!("a target of {least} decibels is not a finite number");
+        let message = format!("the target must be a finite number of decibels, got {least}");
         return Err(Error::option(message));
     }
     if options.budget.is_some() && model.program.functions.len() > 1 {
-        let message = "the model has several functions; a target is for models with one";
-        return Err(Error::option(message).with_hint("name a form for their weights"));
+        let count = model.program.functions.len();
+        let message = format!("a target requires a model with one function, got {count} functions");
+        return Err(
+            Error::option(message).with_hint("name a form for the weights instead of a target")
+        );
     }
     if options.budget.is_some() && !options.earlier.is_empty() {
-        let message = "a target is for weights that are not compressed yet";
-        return Err(Error::option(message).with_hint("name a form for their weights"));
+        let message = "a target requires a model whose weights are not compressed yet";
+        return Err(
+            Error::option(message).with_hint("name a form for the weights instead of a target")
+        );
     }
     let opset = target(model, options)?;
     let mut report = Vec::new();
@@ -189,14 +194,14 @@ fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
     let own = own.max().unwrap_or(Opset::Ios15);
     let Some(target) = options.target else { return Ok(needed.max(own)) };
     if target < own {
-        let message = format!("the model is for {own}; it cannot become one for {target}");
+        let message = format!("the model targets {own} and cannot be converted to {target}");
         return Err(Error::option(message)
             .with_hint("leave the target out, or convert the model for an older release"));
     }
     if let Some(form) = form.filter(|_| target < needed) {
         let message = format!("weights as `{form}` need {needed}; the target is {target}");
         return Err(Error::option(message).with_hint(
-            "leave the target out, or ask for what older releases have: int8 or uint8 per tensor or channel, \
+            "leave the target out, or use a form that older releases support: int8 or uint8 per tensor or channel, \
              palettes of 1, 2, 4, 6 or 8 bits per tensor, or pruning alone",
         ));
     }
@@ -431,7 +436,7 @@ fn build_all(
 
 fn unsound(weight: &Weight) -> Error {
     Error::model(format!("`{}` cannot be compressed: {NOT_FINITE}", weight.name))
-        .with_hint("correct the weight, or exclude it with a rule of its name and `keep = true`")
+        .with_hint("correct the weight, or exclude it by name with a rule that sets `keep = true`")
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub fn compress_trained(
         Err(refusal) => return refusal.reason(&weight.name).map(Some),
     };
     if built.loss() > MAX_LOSS {
-        return Ok(Some("its parameters are for other elements"));
+        return Ok(Some("its parameters do not match its elements"));
     }
     insert(&mut editor, &weight, built.with_parameters())?;
     Ok(None)

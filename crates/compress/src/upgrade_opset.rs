@@ -14,7 +14,7 @@ pub fn upgrade_opset(function: &Function, opset: Opset) -> Result<AnalyzedFuncti
     let mut raised = function.clone();
     raised.opset = raised.opset.max(opset);
     let mut draft = AnalyzedFunction::new(raised).map_err(|error| {
-        let message = format!("`{}` cannot become a program for {opset}: {error}", function.name);
+        let message = format!("`{}` cannot be converted to {opset}: {error}", function.name);
         let refused = Error::model(message).with_source(error);
         match from < opset {
             true => refused.with_hint("convert the model for this release, then compress it"),

@@ -71,7 +71,7 @@ pub(super) fn candidate(editor: &Editor<'_>, id: OpId) -> Option<Candidate> {
     let uses = editor.uses(value);
     let kinds = || uses.ops.iter().filter_map(|&user| editor.op(user)?.kind());
     if editor.is_output(value) {
-        return kept("it is a result");
+        return kept("it is an output of the function");
     }
     if kinds().any(OpKind::is_constexpr) {
         return kept("it is compressed already");

@@ -100,9 +100,9 @@ fn refusal(target: &str, config: &str) -> compress::Error {
 #[test]
 fn rejects_quantization_newer_than_target() {
     let cases = [
-        ("ios15", "{}", "need iOS16; the program is for iOS15"),
-        ("ios17", r#"{"dtype": "int4"}"#, "need iOS18; the program is for iOS17"),
-        ("ios17", r#"{"granularity": "per_block"}"#, "need iOS18; the program is for iOS17"),
+        ("ios15", "{}", "need iOS16; the program targets iOS15"),
+        ("ios17", r#"{"dtype": "int4"}"#, "need iOS18; the program targets iOS17"),
+        ("ios17", r#"{"granularity": "per_block"}"#, "need iOS18; the program targets iOS17"),
     ];
     for (target, config, expected) in cases {
         let error = refusal(target, config);
@@ -193,7 +193,7 @@ fn rejects_non_finite_layer_weights() {
         })
     };
     let (layer, mask) = ("linear(x = x, weight = w)", "add(x = x, y = w)");
-    let reason = "some of its elements are infinite or no numbers";
+    let reason = "some of its elements are NaN or infinite";
     let linear = || rule(Values::Linear(Config::default()));
     let mut pruned = rule(Values::Floats);
     pruned.form.prune = Some(compress::Prune::Magnitude(0.5));

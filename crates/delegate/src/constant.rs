@@ -44,9 +44,8 @@ impl ConstantTensor {
         let tensor = Tensor::new(scalar_type, extents.clone(), Placement::GivenAtRunTime);
         if extents.len() != sizes.len() || tensor.byte_length() != Some(data.len() as u64) {
             let length = data.len();
-            let message = format!(
-                "{length} bytes do not fill a tensor of {scalar_type:?} with sizes {sizes:?}"
-            );
+            let message =
+                format!("a {scalar_type:?} tensor of sizes {sizes:?} cannot have {length} bytes");
             return Err(Error::model(message));
         }
         Ok(ConstantTensor { scalar_type, sizes: extents, data })
@@ -122,7 +121,7 @@ fn add(constant: &Constant, values: &mut Vec<Value>, program: &mut Program) -> R
         }
         Constant::Tensor(ConstantTensor { scalar_type, sizes, data }) => {
             let Ok(index) = u32::try_from(program.constants.len()) else {
-                return Err(Error::model("there are more constants than 32 bits count"));
+                return Err(Error::model("the number of constants exceeds 32 bits"));
             };
             program.constants.push(data.clone().into());
             Value::Tensor(Tensor::new(*scalar_type, sizes.clone(), Placement::Constant(index)))
@@ -165,6 +164,6 @@ mod tests {
     #[test]
     fn rejects_constant_with_wrong_element_count() {
         let error = ConstantTensor::ints(&[2, 2], &[1, 2, 3]).expect_err("too few");
-        assert_eq!(error.to_string(), "24 bytes do not fill a tensor of Long with sizes [2, 2]");
+        assert_eq!(error.to_string(), "a Long tensor of sizes [2, 2] cannot have 24 bytes");
     }
 }

@@ -148,7 +148,7 @@ impl Contents<'_> {
         let lengths = (data.len(), target.len());
         if lengths != (outline.len(), outline.len()) {
             let message =
-                format!("a payload of {} bytes has the lengths {lengths:?}", outline.len());
+                format!("the payload has lengths {lengths:?}, expected {} bytes", outline.len());
             return Err(Error::fault(message).into());
         }
         // Copies the bytes between the weights.

@@ -52,7 +52,7 @@ pub fn program(model: &Model, options: &ProgramOptions) -> Result<Program> {
     }
     for (name, constant) in &options.constant_methods {
         if program.plans.iter().any(|plan| plan.name == *name) {
-            return Err(Error::model(format!("two methods are to be called `{name}`")));
+            return Err(Error::model(format!("two methods have the name `{name}`")));
         }
         let plan = constant_method(name, constant, &mut program)?;
         program.plans.push(plan);
@@ -68,7 +68,7 @@ pub fn delegate(
     program: &mut Program,
 ) -> Result<Delegate> {
     let Ok(number) = u32::try_from(program.delegate_data.len()) else {
-        return Err(Error::model("there are more delegates than 32 bits count"));
+        return Err(Error::model("the number of delegates exceeds 32 bits"));
     };
     program.delegate_data.push(data);
     Ok(Delegate {
@@ -121,8 +121,10 @@ fn method(
         let offset = memory.next_multiple_of(ALIGNMENT);
         let end = tensor.byte_length().and_then(|bytes| offset.checked_add(bytes));
         let Some(end) = end.filter(|&end| end <= i64::MAX as u64) else {
-            let message = "the inputs and outputs take more memory than can be addressed";
-            return Err(Error::model(message).with_hint("set smaller maxima of dynamic dimensions"));
+            let message = "the inputs and outputs require more memory than can be addressed";
+            return Err(
+                Error::model(message).with_hint("set smaller upper bounds for dynamic dimensions")
+            );
         };
         tensor.placement = Placement::Planned(Place { arena: 0, offset });
         memory = end;
@@ -152,7 +154,7 @@ fn tensor(
     wide: &[String],
 ) -> Result<Tensor, &'static str> {
     let FeatureType::MultiArray(array) = &feature.ty else {
-        return Err("is not an array, and ExecuTorch has only tensors");
+        return Err("is not an array; ExecuTorch only supports tensors");
     };
     let scalar_type = match array.data_type {
         ArrayDataType::Float16 => ScalarType::Half,
@@ -164,7 +166,7 @@ fn tensor(
         ArrayDataType::Other(_) => return Err("has an unknown element type"),
     };
     if array.shape.is_empty() && !is_input {
-        return Err("has a shape that depends on the inputs, which has no upper bound");
+        return Err("has a shape that depends on the inputs, without an upper bound");
     }
     let sizes = largest(array).ok_or("has a dimension without an upper bound")?;
     let mut tensor = Tensor::new(scalar_type, sizes, Placement::GivenAtRunTime);
@@ -290,6 +292,6 @@ mod tests {
             ..ProgramOptions::default()
         };
         let error = program(&model(&function("main", 3)), &options).expect_err("two methods");
-        assert_eq!(error.to_string(), "two methods are to be called `forward`");
+        assert_eq!(error.to_string(), "two methods have the name `forward`");
     }
 }

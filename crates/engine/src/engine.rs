@@ -133,7 +133,9 @@ impl Engine {
         };
         let isa = options.isa.unwrap_or_else(Isa::detect);
         if !isa.is_available() {
-            return Err(Error::new(format!("this machine has no `{isa}` instructions")).of_load());
+            return Err(
+                Error::new(format!("this machine does not support `{isa}` instructions")).of_load()
+            );
         }
         let functions = model.program.functions.iter().enumerate();
         let functions = functions
@@ -463,8 +465,8 @@ impl Session {
     ) -> Result<Vec<(usize, Value)>> {
         let ports = self.inputs();
         if inputs.len() != ports.len() {
-            let (given, takes) = (inputs.len(), ports.len());
-            let message = format!("{given} inputs are given; the function has {takes}");
+            let (found, expected) = (inputs.len(), ports.len());
+            let message = format!("got {found} inputs; the function has {expected}");
             return Err(Error::new(message).of_input());
         }
         for (port, input) in ports.iter().zip(&mut *inputs) {
@@ -603,7 +605,11 @@ impl Session {
                 set.collect::<Vec<_>>().join(" with ")
             })
             .collect();
-        fail!("{} do not go together; expected {}", found.join(" and "), accepted.join(" or "));
+        fail!(
+            "the shapes {} are not an enumerated combination; expected {}",
+            found.join(" and "),
+            accepted.join(" or ")
+        );
     }
 
     fn plan(&self, source: &FunctionContext, key: PlanKey) -> Result<Arc<Plan>> {
@@ -639,9 +645,11 @@ fn check(function: &Function) -> Result<()> {
         let value = op.outputs.first().map_or("", |&value| &function.value(value).name);
         let fault = |message: String| Error::new(message).of_operation(op.type_name(), value);
         match op.kind() {
-            None => return Err(fault("is not an operation of Core ML; it cannot be run".into())),
+            None => return Err(fault("is not a Core ML operation, so it cannot be run".into())),
             Some(OpKind::ConstSymbolic | OpKind::ConvQuantized) => {
-                return Err(fault("cannot be run: no ML Program holds it".into()));
+                return Err(fault(
+                    "cannot be run, because it is not allowed in ML Programs".into(),
+                ));
             }
             Some(kind) => {
                 debug_assert!(ops::kernel(kind).is_some() || ops::is_special(kind))

@@ -171,8 +171,8 @@ pub(crate) fn reserved(length: usize) -> Result<Arena> {
 const WORTH_ASKING: usize = 1 << 20;
 
 fn exhausted(bytes: usize) -> Error {
-    Error::new(format!("values take {bytes} bytes, which the system does not have"))
-        .with_hint("run it for smaller shapes, or on a machine with more memory")
+    Error::new(format!("cannot allocate {bytes} bytes for values"))
+        .with_hint("run the model with smaller shapes, or on a machine with more memory")
 }
 
 /// Fails if `bytes` more would exceed the limit or the available memory. This runs before a result
@@ -189,8 +189,8 @@ fn room(held: usize, limit: usize, bytes: usize) -> Result<()> {
 
 fn within(bytes: usize, limit: usize) -> Result<()> {
     if bytes > limit {
-        return Err(Error::limit(format!("values take {bytes} bytes; the limit is {limit}"))
-            .with_hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
+        return Err(Error::limit(format!("values need {bytes} bytes; the limit is {limit}"))
+            .with_hint("raise the limit with the option `max_memory` or with `Limits::bytes`"));
     }
     Ok(())
 }
@@ -209,8 +209,11 @@ impl<'r> Run<'r, '_> {
             self.operations += 1;
             if self.operations > self.source.limits.operations {
                 let limit = self.source.limits.operations;
-                let error = Error::limit(format!("the run takes more than {limit} operations"))
-                    .with_hint("a loop may never end; the limit is the option `max_operations`, or `Limits::operations`");
+                let error = Error::limit(format!("the run executes more than {limit} operations"))
+                    .with_hint(
+                        "a loop may be infinite; otherwise raise the limit with the option \
+                         `max_operations` or with `Limits::operations`",
+                    );
                 return Err(self.source.place(node.op, error));
             }
             let start = self.hooks.profile.is_some().then(Instant::now);
@@ -254,7 +257,7 @@ impl<'r> Run<'r, '_> {
                 let reshaped = array.reshaped(shape.clone()).ok_or_else(|| {
                     let found = array.shape();
                     Error::new(format!(
-                        "a tensor of shape {found:?} cannot have the shape {shape:?}"
+                        "a tensor of shape {found:?} cannot be reshaped to {shape:?}"
                     ))
                 })?;
                 self.hold(output, Value::Array(reshaped))
@@ -307,7 +310,7 @@ impl<'r> Run<'r, '_> {
         let arithmetic = Arithmetic { numerics: self.source.numerics, machine: Some(self.machine) };
         let results = reference.call(self.source, node.op, &operands, seed, arithmetic)?;
         if results.len() != node.outputs.len() {
-            fail!("gives {} values, not {}", results.len(), node.outputs.len());
+            fail!("returned {} values; expected {}", results.len(), node.outputs.len());
         }
         let mut values = Vec::with_capacity(results.len());
         for (array, &slot) in results.into_iter().zip(&node.outputs) {
@@ -322,7 +325,7 @@ impl<'r> Run<'r, '_> {
                 && shape.as_slice() != array.shape()
             {
                 let found = array.shape();
-                fail!("returns a tensor of shape {found:?}; the inferred shape is {shape:?}");
+                fail!("returned a tensor of shape {found:?}; the inferred shape is {shape:?}");
             }
             values.push(Value::Array(array));
         }
@@ -470,7 +473,7 @@ impl<'r> Run<'r, '_> {
 
     fn hold_all(&mut self, slots: &[SlotId], values: Vec<Value>) -> Result<()> {
         if slots.len() != values.len() {
-            fail!("gives {} values, not {}", values.len(), slots.len());
+            fail!("returned {} values; expected {}", values.len(), slots.len());
         }
         slots.iter().zip(values).try_for_each(|(&slot, value)| self.hold(slot, value))
     }
@@ -521,7 +524,9 @@ impl<'r> Run<'r, '_> {
     fn array(&self, operand: &Operand) -> Result<Array> {
         match self.value(operand)? {
             Value::Array(array) => Ok(array),
-            Value::List(_) | Value::Dictionary(_) => fail!("expects a tensor"),
+            Value::List(_) | Value::Dictionary(_) => {
+                fail!("expects a tensor, found a list or a dictionary")
+            }
         }
     }
 
@@ -634,10 +639,14 @@ fn scores(classes: Option<View<'_>>, scores: &Array) -> Result<Vec<(Key, f32)>> 
         Some((ElementsView::Ints(ints), _)) => {
             ints.iter().map(|&int| Key::Int(i64::from(int))).collect()
         }
-        _ => fail!("`classes` is not a list of strings or integers"),
+        _ => fail!("`classes` must be a list of strings or integers"),
     };
     if keys.len() != scores.len() {
-        fail!("has {} classes for {} scores", keys.len(), scores.len());
+        fail!(
+            "the numbers of classes and scores must be equal, got {} and {}",
+            keys.len(),
+            scores.len()
+        );
     }
     Ok(keys.into_iter().zip(scores.iter().copied()).collect())
 }

@@ -149,7 +149,7 @@ impl FeatureSpec {
     pub fn accept(&self, mut array: Array) -> Result<Array> {
         let name = &self.name;
         let Some(ty) = self.ty.as_tensor() else {
-            fail!("`{name}` is a `{}`; only tensors can be passed in", self.ty);
+            fail!("`{name}` is a `{}`; only tensors can be passed", self.ty);
         };
         array = adapted(ty, array);
         if !self.accepts_shape(array.shape()) {
@@ -179,13 +179,13 @@ impl FeatureSpec {
                 && let Some(outside) = ints.iter().find(|int| !(low..=high).contains(int))
             {
                 fail!(
-                    "`{name}` expects a `{ty}` of elements from {low} to {high}, found {outside}"
+                    "`{name}` expects a `{ty}` with elements from {low} to {high}, found {outside}"
                 );
             }
             array = round_to(ty, array).map_err(|outside| {
                 let dtype = ty.dtype;
                 Error::new(format!(
-                    "`{name}` expects a `{ty}`, found the element {outside}, which becomes infinite in `{dtype}`"
+                    "`{name}` expects a `{ty}`, found the element {outside}, which overflows `{dtype}`"
                 ))
             })?;
         }
@@ -216,7 +216,7 @@ impl FeatureSpec {
         };
         count_within(&shape, &Limits::default())?;
         if !ty.dtype.is_float() && int_range(ty.dtype).is_none() {
-            fail!("`{}` has no element 0", ty.dtype);
+            fail!("elements of type `{}` cannot be initialized to 0", ty.dtype);
         }
         Ok(StateValue::zeros(ty.dtype, shape))
     }
@@ -320,7 +320,7 @@ fn filled(dtype: DType, shape: Vec<usize>, element: DefaultElement) -> Result<Ar
         Some((low, high)) if (f64::from(low)..=f64::from(high)).contains(&number) => {
             Ok(Array::ints(dtype, shape, vec![number as i32; count]))
         }
-        _ => fail!("`{dtype}` has no element {number}"),
+        _ => fail!("`{dtype}` cannot represent the default value {number}"),
     }
 }
 

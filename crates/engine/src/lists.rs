@@ -50,7 +50,7 @@ pub(crate) fn perform(
             }
             Ok(Value::List(list))
         }
-        _ => fail!("`{}` is not an operation on lists", kind.name()),
+        _ => fail!("`{}` is not a list operation", kind.name()),
     }
 }
 
@@ -60,15 +60,16 @@ fn make(arguments: &Arguments<'_>, limits: &Limits) -> Result<Value> {
             Some(Elements::Texts(texts)) if texts.len() == 1 => texts[0].parse().ok(),
             _ => None,
         }
-        .ok_or_else(|| Error::new("`dtype` names no element type"))?,
+        .ok_or_else(|| Error::new("`dtype` is not an element type"))?,
         None => DType::Fp32,
     };
     // A symbolic dimension gets its size when an element is written.
     let mut shape = Vec::new();
     for extent in arguments.all("elem_shape") {
         shape.push(match extent.as_array().and_then(Array::as_ints) {
-            Some([extent]) => usize::try_from(*extent)
-                .map_err(|_| Error::new(format!("`elem_shape` has an extent {extent}")))?,
+            Some([extent]) => usize::try_from(*extent).map_err(|_| {
+                Error::new(format!("sizes in `elem_shape` must not be negative, got {extent}"))
+            })?,
             _ => 0,
         });
     }
@@ -115,10 +116,12 @@ fn zeros_like(array: &Array) -> Array {
 /// One slice along the first axis.
 fn element(value: &Array, row: usize) -> Result<Array> {
     let Some((&rows, shape)) = value.shape().split_first() else {
-        fail!("`value` has no first axis");
+        fail!("`value` must have at least rank 1");
     };
     if row >= rows {
-        fail!("`value` has {rows} elements; there are more `indices`");
+        fail!(
+            "the first dimension of `value` has size {rows}, which is less than the number of `indices`"
+        );
     }
     let count: usize = shape.iter().product();
     let range = row * count..(row + 1) * count;
@@ -138,7 +141,7 @@ fn gather(arguments: &Arguments<'_>, dtypes: &[DType]) -> Result<Value> {
     }
     let inner = picked.first().or(list.first().as_ref()).map_or(&[][..], |array| array.shape());
     if let Some(other) = picked.iter().find(|array| array.shape() != inner) {
-        fail!("elements of shapes {inner:?} and {:?} do not stack", other.shape());
+        fail!("elements of shapes {inner:?} and {:?} cannot be stacked", other.shape());
     }
     let mut shape = vec![picked.len()];
     shape.extend(inner);
@@ -157,7 +160,7 @@ fn position(index: i32, length: usize) -> Result<usize> {
     let shifted = if index < 0 { i64::from(index) + length as i64 } else { i64::from(index) };
     match usize::try_from(shifted) {
         Ok(at) if at < length => Ok(at),
-        _ => fail!("index {index} is outside a list of {length} elements"),
+        _ => fail!("index {index} is out of range for a list of {length} elements"),
     }
 }
 

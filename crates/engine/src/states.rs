@@ -105,7 +105,7 @@ impl StateValue {
                 })
             }
             Form::Array(array) => ops::update_in_place(call, array),
-            Form::Zeros => fail!("a state is in no form of a plan"),
+            Form::Zeros => fail!("the state is not in a form that a plan uses"),
         }
     }
 

@@ -50,7 +50,7 @@ fn out_of_range_errors_name_index_axis_and_extent() {
     let cases: &[(&str, &[usize], &Array, &str, &str)] = &[
         ("ios15", &[3, 2], &index, gathers, "index 3 is outside axis 0, which has 3 elements"),
         ("ios17", &[3, 2], &index, gathers, "index 3 is outside axis 0, which has 3 elements"),
-        ("ios17", &[3, 2], &before, gathers, "do not count from the end; add the extent"),
+        ("ios17", &[3, 2], &before, gathers, "do not count from the end; add the size of the axis"),
         (
             "ios16",
             &[3, 2],
@@ -146,7 +146,7 @@ fn out_of_range_errors_name_index_axis_and_extent() {
             &[3, 2],
             &ints(&[2], &[2, 0]),
             "tensor<fp32, [?, ?]> y = tile(x = x, reps = p);",
-            "`reps` holds 0 for axis 1; expected at least 1",
+            "`reps` must be at least 1, got 0 for axis 1",
         ),
     ];
     for (opset, x, p, body, expected) in cases {

@@ -40,7 +40,7 @@ impl Bench {
             times.sort();
             let (least, median) = (times[0].as_secs_f64(), times[times.len() / 2].as_secs_f64());
             println!(
-                "{name:<40} {}T  least {:>9.1} us  median {:>9.1} us  {:>6.1} GB/s",
+                "{name:<40} {}T  minimum {:>9.1} us  median {:>9.1} us  {:>6.1} GB/s",
                 pool.threads(),
                 least * 1e6,
                 median * 1e6,
@@ -71,7 +71,7 @@ fn rows(bench: &Bench, isa: Isa) {
     bench.time("softmax of 197 x 768", bytes, |pool| {
         softmax(isa, pool, &source, [rows, columns, 1], &mut target);
     });
-    bench.time("softmax of 768 beside 197", bytes, |pool| {
+    bench.time("softmax along axis 0 of 768 x 197", bytes, |pool| {
         softmax(isa, pool, &source, [1, columns, rows], &mut target);
     });
     bench.time("layer norm of 197 x 768", bytes, |pool| {

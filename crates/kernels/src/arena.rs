@@ -58,7 +58,10 @@ impl Arena {
         let all = self.as_mut_slice();
         let length = all.len();
         for range in reads.iter().chain(writes) {
-            assert!(range.start <= range.end && range.end <= length, "{range:?} of {length}");
+            assert!(
+                range.start <= range.end && range.end <= length,
+                "{range:?} is out of bounds of an arena of {length} elements"
+            );
         }
         for (index, write) in writes.iter().enumerate() {
             let apart = |other: &Range<usize>| {
@@ -67,7 +70,7 @@ impl Arena {
                     || other.is_empty()
                     || write.is_empty()
             };
-            assert!(reads.iter().all(apart), "{write:?} is written and read");
+            assert!(reads.iter().all(apart), "{write:?} is both written and read");
             assert!(writes[..index].iter().all(apart), "{write:?} is written twice");
         }
         let start = all.as_mut_ptr();
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is written and read")]
+    #[should_panic(expected = "is both written and read")]
     fn rejects_write_overlapping_read() {
         Arena::new(16).parts(&[0..4], &[3..5], &mut Vec::new(), &mut Vec::new());
     }

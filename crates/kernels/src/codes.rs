@@ -32,7 +32,7 @@ pub struct Grid {
 /// # Panics
 /// Panics if the lengths differ.
 pub fn widen(isa: Isa, halves: &[[u8; 2]], numbers: &mut [f32]) {
-    assert_eq!(halves.len(), numbers.len(), "a number for each half");
+    assert_eq!(halves.len(), numbers.len(), "the lengths must be equal");
     dispatch(isa, Widen { halves, numbers });
 }
 
@@ -41,7 +41,7 @@ pub fn widen(isa: Isa, halves: &[[u8; 2]], numbers: &mut [f32]) {
 /// # Panics
 /// Panics if the lengths differ.
 pub fn narrow(isa: Isa, numbers: &[f32], halves: &mut [u16]) {
-    assert_eq!(halves.len(), numbers.len(), "a half for each number");
+    assert_eq!(halves.len(), numbers.len(), "the lengths must be equal");
     dispatch(isa, Narrow { numbers, halves });
 }
 
@@ -70,7 +70,7 @@ pub fn affine(
     half: bool,
     codes: &mut [u8],
 ) {
-    assert_eq!(codes.len(), numbers.len(), "an integer for each number");
+    assert_eq!(codes.len(), numbers.len(), "the lengths must be equal");
     dispatch(isa, Quantize { numbers, runs, range, half, codes });
 }
 
@@ -87,7 +87,7 @@ pub fn grid(
     half: bool,
     codes: &mut [u8],
 ) {
-    assert_eq!(codes.len(), numbers.len(), "a place for each number");
+    assert_eq!(codes.len(), numbers.len(), "the lengths must be equal");
     dispatch(isa, Place { numbers, runs, steps, half, codes });
 }
 
@@ -104,7 +104,7 @@ pub fn bucketize(
     count: usize,
     codes: &mut [u8],
 ) {
-    assert_eq!(codes.len(), numbers.len(), "a code for each number");
+    assert_eq!(codes.len(), numbers.len(), "the lengths must be equal");
     dispatch(isa, Above { numbers, runs, limits, count, codes });
 }
 
@@ -119,7 +119,7 @@ pub fn restore(
     signed: bool,
     numbers: &mut [f32],
 ) {
-    assert_eq!(codes.len(), numbers.len(), "a number for each integer");
+    assert_eq!(codes.len(), numbers.len(), "the lengths must be equal");
     dispatch(isa, Restore { codes, runs, signed, numbers });
 }
 
@@ -133,7 +133,7 @@ pub fn round_to_half(isa: Isa, numbers: &mut [f32]) {
 /// # Panics
 /// Panics if the lengths differ.
 pub fn squared_error(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
-    assert_eq!(numbers.len(), others.len(), "a number for each other");
+    assert_eq!(numbers.len(), others.len(), "the lengths must be equal");
     dispatch(isa, Lost { numbers, others })
 }
 
@@ -143,8 +143,12 @@ pub fn squared_error(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
 /// # Panics
 /// Panics if the target does not have the packed length, or if codes have more than 8 bits.
 pub fn pack(bits: u32, codes: &[u8], target: &mut [u8]) {
-    assert!((1..=8).contains(&bits), "{bits} bits");
-    assert_eq!(target.len(), (codes.len() * bits as usize).div_ceil(8), "bytes of {bits} bits");
+    assert!((1..=8).contains(&bits), "codes must have 1 to 8 bits, got {bits}");
+    assert_eq!(
+        target.len(),
+        (codes.len() * bits as usize).div_ceil(8),
+        "the target must hold all {bits}-bit codes"
+    );
     match bits {
         8 => target.copy_from_slice(codes),
         4 => {

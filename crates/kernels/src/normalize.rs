@@ -33,7 +33,10 @@ pub struct Affine<'a> {
 impl Affine<'_> {
     fn check(&self, length: usize) {
         let fits = |elements: Option<&[f32]>| elements.is_none_or(|all| all.len() == length);
-        assert!(fits(self.gamma) && fits(self.beta), "gamma and beta are for another length");
+        assert!(
+            fits(self.gamma) && fits(self.beta),
+            "the lengths of gamma and beta must be {length}"
+        );
     }
 }
 
@@ -66,7 +69,7 @@ pub fn normalize_rows(
     if source.is_empty() {
         return;
     }
-    assert!(source.len().is_multiple_of(length), "the source has whole rows");
+    assert!(source.len().is_multiple_of(length), "the source must consist of whole rows");
     let work = RowOp::Norm { norm, epsilon, affine, by_row: None };
     rows(isa, pool, source, length, target, work);
 }
@@ -84,7 +87,11 @@ pub fn instance_norm_channels_first(
     epsilon: f32,
     target: &mut [f32],
 ) {
-    assert_eq!(source.len(), batch * channels * pixels, "the source has other extents");
+    assert_eq!(
+        source.len(),
+        batch * channels * pixels,
+        "the source's length does not match the sizes"
+    );
     assert_eq!(source.len(), target.len(), "source and target differ in length");
     affine.check(channels);
     if source.is_empty() {
@@ -152,8 +159,8 @@ pub fn scale_shift(
     shift: &[f32],
     target: &mut [f32],
 ) {
-    assert_eq!(scale.len(), channels, "the factors are for another number of channels");
-    assert_eq!(shift.len(), channels, "the addends are for another number of channels");
+    assert_eq!(scale.len(), channels, "the number of factors must equal that of channels");
+    assert_eq!(shift.len(), channels, "the number of addends must equal that of channels");
     let mut program = MapProgram::new();
     let [x, scale_value, shift_value] = [0, 1, 2].map(|input| program.input(input));
     let result = program.push(Step::MulAdd(x, scale_value, shift_value));
@@ -191,7 +198,7 @@ fn middle_axis(
     work: RowOp<'_>,
 ) {
     let count = outer.checked_mul(length).and_then(|count| count.checked_mul(inner));
-    assert_eq!(Some(source.len()), count, "the source has other extents");
+    assert_eq!(Some(source.len()), count, "the source's length does not match the sizes");
     assert_eq!(source.len(), target.len(), "source and target differ in length");
     if source.is_empty() {
         return;

@@ -45,12 +45,20 @@ impl PoolingExtents<'_> {
             lengths.iter().try_fold(1usize, |product, &length| product.checked_mul(length))
         };
         let size = self.windows.map(<[WindowRange]>::len);
-        assert_eq!(Some(input.len()), length(self.input), "the input has other extents");
-        assert_eq!(Some(output.len()), length(size), "the output has other extents");
+        assert_eq!(
+            Some(input.len()),
+            length(self.input),
+            "the input's length does not match the sizes"
+        );
+        assert_eq!(
+            Some(output.len()),
+            length(size),
+            "the output's length does not match the sizes"
+        );
         for (windows, &length) in self.windows.iter().zip(&self.input) {
             assert!(
                 windows.iter().all(|(inside, _)| inside.end <= length),
-                "windows leave the input"
+                "windows exceed the input"
             );
         }
     }

@@ -71,7 +71,7 @@ pub fn gemm_reference(
     right: StridedMatrix,
 ) {
     let Extents { rows, depth, columns } = extents;
-    assert!(product.len() >= rows * columns, "elements of the product");
+    assert!(product.len() >= rows * columns, "the product has too few elements");
     if rows == 0 || depth == 0 || columns == 0 {
         return;
     }

@@ -144,11 +144,15 @@ pub fn reduce(
     axes: &[usize],
     target: &mut [f32],
 ) {
-    assert_eq!(source.len(), shape.iter().product::<usize>(), "the source has another shape");
+    assert_eq!(
+        source.len(),
+        shape.iter().product::<usize>(),
+        "the source's length does not match the shape"
+    );
     assert!(axes.iter().all(|axis| *axis < shape.len()), "an axis is out of range");
     let kept = (0..shape.len()).filter(|axis| !axes.contains(axis));
     let kept: usize = kept.map(|axis| shape[axis]).product();
-    assert_eq!(target.len(), kept, "the target has another shape");
+    assert_eq!(target.len(), kept, "the target's length does not match the reduced shape");
     let count: usize =
         (0..shape.len()).filter(|axis| axes.contains(axis)).map(|axis| shape[axis]).product();
     // Merge adjacent axes that are both reduced or both kept.

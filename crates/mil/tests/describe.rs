@@ -150,12 +150,12 @@ fn rejects_undescribable_input_and_output_types() {
         (
             "tensor<fp32, [?]>",
             "fp32",
-            "input `x` of function `main` has an unknown dimension; state its shapes in the function's FlexibleShapeInformation attribute",
+            "input `x` of function `main` has an unknown dimension; declare its shapes in the function's FlexibleShapeInformation attribute",
         ),
         (
             "bool",
             "fp32",
-            "input `x` of function `main` holds `bool`; arrays that callers see hold fp32, int32, from iOS 16 on fp16, from iOS 26 on int8: add a cast",
+            "input `x` of function `main` holds `bool`; arrays of inputs and outputs must be fp32, int32, fp16 (from iOS 16 on) or int8 (from iOS 26 on): add a cast",
         ),
         (
             "state<tensor<fp16, [?]>>",
@@ -170,7 +170,7 @@ fn rejects_undescribable_input_and_output_types() {
         (
             "fp32",
             "tensor<string, [2]>",
-            "output `y` of function `main` holds `string`; arrays that callers see hold fp32, int32, from iOS 16 on fp16, from iOS 26 on int8: add a cast",
+            "output `y` of function `main` holds `string`; arrays of inputs and outputs must be fp32, int32, fp16 (from iOS 16 on) or int8 (from iOS 26 on): add a cast",
         ),
         (
             "fp32",

@@ -115,7 +115,7 @@ fn rejects_hostile_texts_within_time_limit() {
     let mut long = String::from("program(1.3)[a = tensor<int32, [4000000]>([1");
     long.push_str(&", 1".repeat(3_999_998));
     let error = parse(&format!("{long}])]"));
-    assert_eq!(error.message(), "dimension 0 has 4000000 elements, but 3999999 are written");
+    assert_eq!(error.message(), "dimension 0 has size 4000000, but 3999999 elements are written");
     assert!(parse(&long).render("long").len() < 1000);
     assert!(start.elapsed().as_secs() < 60, "took {:?}", start.elapsed());
 }

@@ -341,7 +341,7 @@ fn rejects_unwritable_models_and_foreign_targets() {
     let text = STATEFUL.replace(" x, ", " `state`, ").replace("y = x)", "y = `state`)");
     let model = from_text(&text);
     let report = verify(&model).expect_err("a reserved word");
-    assert!(report.to_string().contains("`state` cannot name a value"), "{report}");
+    assert!(report.to_string().contains("`state` is not a valid value name"), "{report}");
 
     // A directory that is not a compiled model must not be replaced.
     let model = from_text(STATEFUL);

@@ -40,7 +40,7 @@ pub fn sample_inputs(
         }
         let Some(port) = of_users.next() else {
             return Err(Error::new(format!(
-                "the archive holds more sample inputs than the model's {}",
+                "the archive holds more sample inputs than the {} inputs of the model",
                 ports.len()
             )));
         };
@@ -85,11 +85,11 @@ fn array(value: &SavedValue) -> Result<Array, Error> {
         SavedValue::Tensor(StoredValue::Tensor(tensor)) => tensor_array(tensor),
         SavedValue::Int(value) => match i32::try_from(*value) {
             Ok(value) => Ok(Array::ints(DType::Int32, [1], vec![value])),
-            Err(_) => Err(Error::new(format!("the sample {value} does not fit 32 bits"))),
+            Err(_) => Err(Error::new(format!("the sample {value} does not fit in 32 bits"))),
         },
         SavedValue::Float(value) => Ok(Array::floats(DType::Fp32, [1], vec![*value as f32])),
         SavedValue::Bool(value) => Ok(Array::ints(DType::Bool, [1], vec![i32::from(*value)])),
-        _ => Err(Error::new("the sample is not a tensor and no number")),
+        _ => Err(Error::new("the sample is neither a tensor nor a number")),
     }
 }
 
@@ -97,9 +97,7 @@ fn tensor_array(tensor: &Tensor) -> Result<Array, Error> {
     let shape: Vec<usize> = tensor.sizes.iter().map(|&size| size as usize).collect();
     let bytes = tensor.bytes()?;
     let array = tensor.dtype.dtype().and_then(|dtype| Array::from_bytes(dtype, &shape, &bytes));
-    array.ok_or_else(|| {
-        Error::new(format!("a sample of `{}` elements cannot be passed in", tensor.dtype))
-    })
+    array.ok_or_else(|| Error::new(format!("samples of type `{}` are not supported", tensor.dtype)))
 }
 
 /// Converts an array to the type of a model's input, which may differ from torch's: bools and

@@ -16,7 +16,7 @@ pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
         File::open(path).and_then(|file| file.take(MAX_RULES_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| Error::io("read", path, error))?;
     if text.len() as u64 > MAX_RULES_BYTES {
-        let message = format!("it is longer than the {MAX_RULES_BYTES} bytes that rules may have");
+        let message = format!("it exceeds the maximum of {MAX_RULES_BYTES} bytes for rules");
         return Err(Error::new(message).within(path));
     }
     Ok(text)

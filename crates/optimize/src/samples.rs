@@ -35,8 +35,9 @@ impl Pixels {
         if sound(self.mean) && sound(self.std) && !self.std.contains(&0.0) {
             return Ok(());
         }
-        Err(Error::new("pixels cannot be scaled by means and deviations like these")
-            .with_hint("pass finite numbers, and no deviation of 0"))
+        let Pixels { mean, std } = self;
+        let message = format!("cannot normalize pixels with means {mean:?} and deviations {std:?}");
+        Err(Error::new(message).with_hint("pass finite means, and finite deviations other than 0"))
     }
 }
 
@@ -66,10 +67,8 @@ fn has_numbers(sample: &Sample) -> Result<(), Error> {
         |array: &Array| array.as_floats().is_some_and(|all| all.iter().any(|it| it.is_nan()));
     match sample.iter().find(|(_, array)| has_nan(array)) {
         None => Ok(()),
-        Some((name, _)) => {
-            Err(Error::new(format!("`{name}` holds NaN"))
-                .with_hint("mend the sample, or leave it out"))
-        }
+        Some((name, _)) => Err(Error::new(format!("`{name}` holds NaN"))
+            .with_hint("correct the sample, or leave it out")),
     }
 }
 
@@ -80,9 +79,9 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     files.retain(|file| is_picture(file) || has_extension(file, &["npz"]));
     files.sort();
     if files.is_empty() {
-        let message = format!("{} holds neither pictures nor `.npz` files", path.display());
+        let message = format!("{} holds neither images nor `.npz` files", path.display());
         return Err(
-            Error::new(message).with_hint("pass PNG or JPEG files, or what `numpy.savez` wrote")
+            Error::new(message).with_hint("pass PNG or JPEG files, or files from `numpy.savez`")
         );
     }
     // Reading a named pipe would block.
@@ -99,7 +98,7 @@ fn read_one(path: &Path, ports: &[FeatureSpec], pixels: &Pixels) -> Result<Sampl
     }
     let [port] = ports else {
         let count = ports.len();
-        return Err(Error::new(format!("a picture is one input; the model takes {count}"))
+        return Err(Error::new(format!("an image is one input, but the model has {count}"))
             .with_hint("pass `.npz` files that hold all inputs by name"));
     };
     #[cfg(feature = "images")]
@@ -107,7 +106,7 @@ fn read_one(path: &Path, ports: &[FeatureSpec], pixels: &Pixels) -> Result<Sampl
         |described: &FeatureSpec| Ok(images::read(path, described, Some(images::Resize::Crop))?);
     #[cfg(not(feature = "images"))]
     let read = |_: &FeatureSpec| {
-        let message = format!("{} is a picture, which this build does not read", path.display());
+        let message = format!("{} is an image, which this build does not support", path.display());
         Err(Error::new(message).with_hint("enable the feature `images` of the crate `coremill`"))
     };
     Ok(vec![(port.name.clone(), picture(port, pixels, &read)?)])
@@ -125,9 +124,10 @@ pub(crate) fn picture(
         [1, 3, height, width] => (ColorSpace::Rgb, height, width),
         [1, 1, height, width] => (ColorSpace::Grayscale, height, width),
         _ => {
-            let message = format!("input `{}` is a `{}`, no picture", port.name, port.ty);
+            let message =
+                format!("input `{}` has type `{}`, which is not an image", port.name, port.ty);
             return Err(Error::new(message).with_hint(
-                "pictures are for inputs [1, 3, H, W] and [1, 1, H, W]; pass `.npz` files",
+                "images require an input [1, 3, H, W] or [1, 1, H, W]; pass `.npz` files",
             ));
         }
     };

@@ -207,7 +207,7 @@ impl<'f> Editor<'f> {
         op: Op,
         label: &str,
     ) -> Result<Vec<ValueId>, Vec<InferError>> {
-        let block = self.parents[before.index()].expect("the operation stands in a block");
+        let block = self.parents[before.index()].expect("every operation belongs to a block");
         let ops = &self.function.block(block).ops;
         let at = ops.iter().position(|&id| id == before).expect("a parent holds its operations");
         self.insert_at(block, at, op, label)
@@ -238,7 +238,7 @@ impl<'f> Editor<'f> {
     /// Inserts a constant before an operation.
     pub fn constant_before(&mut self, before: OpId, constant: Constant, label: &str) -> ValueId {
         let inserted = self.insert(before, Op::constant(constant), label);
-        inserted.expect("a constant is inferred from what it states")[0]
+        inserted.expect("the type of a constant is declared")[0]
     }
 
     /// Replaces an operation by another one with the same results. Fails if the types differ.

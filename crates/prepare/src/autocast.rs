@@ -41,13 +41,13 @@ impl Cast {
     /// disabled.
     pub(crate) fn read(arguments: &[Argument]) -> Result<Option<Cast>, Error> {
         let [Argument::Text(device), dtype, enabled, ..] = arguments else {
-            return Err(Error::malformed("`autocast` has no device, type and switch"));
+            return Err(Error::malformed("`autocast` must have a device, a type and a switch"));
         };
         let enabled = match enabled {
             Argument::Bool(enabled) => *enabled,
             other => {
                 return Err(Error::malformed(format!(
-                    "`autocast` is switched by {other:?}; true or false is read"
+                    "the switch of `autocast` must be true or false, got {other:?}"
                 )));
             }
         };
@@ -56,7 +56,7 @@ impl Cast {
         }
         let Some((_, device)) = Device::ALL.into_iter().find(|(name, _)| name == device) else {
             return Err(Error::unsupported(format!(
-                "`autocast` is for the device `{}`, whose lists of operators are not known; they are for cpu, cuda, mps and xpu",
+                "`autocast` is not supported for the device `{}`; the supported devices are cpu, cuda, mps and xpu",
                 escape_truncated(device)
             )));
         };

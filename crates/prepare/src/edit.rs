@@ -36,11 +36,11 @@ impl<'a> Editor<'a> {
     pub(crate) fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Error> {
         if self.values.len() - self.given >= MAX_ADDED_VALUES {
             return Err(Error::limit(format!(
-                "to make the graph functional takes more than {MAX_ADDED_VALUES} new values"
+                "making the graph functional requires more than {MAX_ADDED_VALUES} new values"
             )));
         }
         let id = u32::try_from(self.values.len())
-            .map_err(|_| Error::limit("the graph has more values than 32 bits count"))?;
+            .map_err(|_| Error::limit("the graph has too many values for 32-bit indices"))?;
         let names = self
             .names
             .get_or_insert_with(|| self.values.iter().map(|value| value.name.clone()).collect());
@@ -100,7 +100,7 @@ impl<'a> Editor<'a> {
         origin: &Origin,
     ) -> Result<(), Error> {
         let schema = self.schemas.find("aten", name, overload)?.ok_or_else(|| {
-            Error::unsupported(format!("`aten.{name}.{overload}` is not an operator that is known"))
+            Error::unsupported(format!("`aten.{name}.{overload}` is not a known operator"))
         })?;
         let (arguments, keywords) = normalize::arguments(Some(&schema), given)?;
         let node_name = outputs.iter().find_map(|output| match output {

@@ -380,7 +380,7 @@ impl State<'_> {
                 Argument::None => {}
                 Argument::List(_) if parameter.mutated => {
                     return Err(Error::unsupported(format!(
-                        "`{}` writes to a list of tensors; operators that write to single ones are followed",
+                        "`{}` writes to a list of tensors; only writes to single tensors are supported",
                         node.target
                     )));
                 }
@@ -437,10 +437,10 @@ impl State<'_> {
             }
             ("set_" | "set_data" | "resize_as_" | "shallow_copy_data_", _) => {
                 return Err(Error::unsupported(format!(
-                    "`{}` replaces the storage of a tensor, which a functional program does not have",
+                    "`{}` replaces the storage of a tensor, which is not supported",
                     node.target
                 ))
-                .with_hint("use the new tensor in the old one's place"));
+                .with_hint("use the new tensor instead of the old one"));
             }
             _ => self.functional(&node, &targets, &returned)?,
         }
@@ -478,13 +478,13 @@ impl State<'_> {
             let before = elements(&Meta::Tensor(self.aliases[target].meta.clone()));
             if before.is_none() || before != elements(&self.editor.value(result).meta) {
                 return Err(Error::unsupported(
-                    "`resize_` changes how many elements the tensor has; new ones would have no value",
+                    "`resize_` changes the number of elements of the tensor, which is not supported",
                 ));
             }
             node.arguments.truncate(2);
         }
         let schema = self.editor.schemas.find("aten", name, &overload)?.ok_or_else(|| {
-            Error::unsupported(format!("`aten.{name}.{overload}` is not an operator that is known"))
+            Error::unsupported(format!("`aten.{name}.{overload}` is not a known operator"))
         })?;
         node.schema = Some(schema);
         node.target =
@@ -560,7 +560,7 @@ impl State<'_> {
         let wrapped = node.argument("wrap") == Some(&Argument::Bool(true));
         if meta.sizes.len() != 2 || wrapped {
             return Err(Error::unsupported(
-                "`fill_diagonal_` writes to a tensor of more than two dimensions, or wraps around; matrices are written",
+                "`fill_diagonal_` is supported only for matrices and without `wrap`",
             ));
         }
         let (Some(rows), Some(columns)) = (meta.sizes[0].fixed(), meta.sizes[1].fixed()) else {
@@ -604,7 +604,9 @@ impl State<'_> {
                 && !same_sizes(&meta.sizes, &wanted.sizes)
             {
                 if self.aliases[*target].source.is_some() {
-                    return Err(Error::unsupported("a view is given other sizes by `out`"));
+                    return Err(Error::unsupported(
+                        "`out` is a view whose sizes differ from those of the result",
+                    ));
                 }
                 wanted = meta.clone();
                 self.aliases[*target].meta = wanted.clone();
@@ -647,7 +649,7 @@ impl State<'_> {
         let Target::Operator { name, .. } = &node.target else { return Ok(()) };
         if name == "instance_norm" || name == "cudnn_batch_norm" {
             return Err(Error::unsupported(format!(
-                "`{}` writes its running statistics; only `batch_norm` may do so",
+                "`{}` updates its running statistics, which is supported only for `batch_norm`",
                 node.target
             ))
             .with_hint("export the model after `model.eval()`"));

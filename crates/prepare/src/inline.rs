@@ -147,7 +147,7 @@ impl Inliner<'_> {
         };
         if inner.inputs.len() != operands.len() {
             return Err(Error::malformed(format!(
-                "the graph of `{target}` has {} inputs, and is called with {}",
+                "the graph of `{target}` has {} inputs, but is called with {}",
                 inner.inputs.len(),
                 operands.len()
             )));
@@ -233,7 +233,7 @@ impl Inliner<'_> {
     /// `with_effects(token, operator, …)` becomes a call of the operator. Node order defines the order of effects.
     fn effect(&mut self, mut node: Node, cast: Option<Cast>) -> Result<(), Error> {
         if node.arguments.len() < 2 || node.outputs.is_empty() {
-            return Err(Error::malformed("`with_effects` has no token or no operator"));
+            return Err(Error::malformed("`with_effects` has no token or operator"));
         }
         let rest = node.arguments.split_off(2);
         let (Some(Argument::Operator(name)), Some(token)) =

@@ -72,7 +72,7 @@ fn part(
 ) -> Result<(String, ValueId), Error> {
     let whole = names.get(&source).ok_or_else(|| {
         Error::unsupported(format!(
-            "`{}` is taken of a tensor that the program computes; parts of weights are read",
+            "`{}` is read from a computed tensor; only attributes of weights are supported",
             escape_truncated(attribute)
         ))
     })?;
@@ -83,7 +83,7 @@ fn part(
     if !program.tensors.contains_key(&name) {
         let Some(StoredValue::Object(bytes)) = program.tensors.get(whole) else {
             return Err(Error::malformed(format!(
-                "`{}` is a plain tensor, and has no `{}`",
+                "`{}` is a plain tensor and has no attribute `{}`",
                 escape_truncated(whole),
                 escape_truncated(attribute)
             )));
@@ -98,7 +98,7 @@ fn part(
         (program.tensors.get(&name), &program.graph.value(result).meta)
     else {
         return Err(Error::unsupported(format!(
-            "the object that `{}` is has no tensor `{}`",
+            "the object `{}` has no tensor `{}`",
             escape_truncated(whole),
             escape_truncated(attribute)
         ))
@@ -107,7 +107,7 @@ fn part(
     let sizes = meta.sizes.iter().map(|size| size.extent());
     if tensor.dtype != meta.dtype || !sizes.eq(tensor.sizes.iter().copied().map(Some)) {
         return Err(Error::malformed(format!(
-            "`{}` is stored as {} {:?}, and the program has {} {:?}",
+            "`{}` is stored as {} {:?}, but the program expects {} {:?}",
             escape_truncated(&name),
             tensor.dtype,
             tensor.sizes,

@@ -54,7 +54,7 @@ pub(crate) struct ViewResult {
     pub(crate) of_storage: bool,
 }
 
-const ELEMENTS_SHARED: &str = "several of whose elements are one and the same";
+const ELEMENTS_SHARED: &str = "whose elements share memory";
 
 /// The views among the results of a call with current arguments. `sources` are the tracing-time types of its tensor
 /// arguments.
@@ -120,7 +120,7 @@ fn single(
     let get = |name: &str| node.argument(name).cloned().unwrap_or(Argument::None);
     let dimension = |name: &str| match node.argument(name) {
         Some(Argument::Int(value)) => wrap(*value, rank),
-        other => Err(Error::malformed(format!("`{name}` is {other:?}; a dimension is read"))),
+        other => Err(Error::malformed(format!("`{name}` must be a dimension, got {other:?}"))),
     };
     let same_if = |same: bool| same.then_some(View::Same);
     let overload = match &node.target {
@@ -182,7 +182,7 @@ fn single(
             if let Argument::Value(id) = start
                 && !matches!(editor.value(id).meta, Meta::Int(_))
             {
-                return Ok(read_only("at an index from a tensor"));
+                return Ok(read_only("which starts at an index from a tensor"));
             }
             let end = match (sum(&start, &get("length"), editor, &node.origin)?, &start) {
                 // Counted from the end, up to the end.
@@ -200,13 +200,13 @@ fn single(
             };
             offset
                 .map(|offset| View::Strided([get("size"), get("stride"), offset]))
-                .or_else(|| read_only("at an offset that is not known"))
+                .or_else(|| read_only("which starts at an unknown offset"))
         }
         "permute" | "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT" | "movedim"
         | "moveaxis" => permutation(node, name, rank)?.map(View::Permute),
         "adjoint" | "mH" | "matrix_H" => {
             if is_complex(source.dtype) {
-                read_only("which is conjugated and turned at once")
+                read_only("which is both conjugated and transposed")
             } else {
                 permutation(node, "mT", rank)?.map(View::Permute)
             }
@@ -237,7 +237,7 @@ fn single(
             let aliases = node.schema.as_ref().is_some_and(|schema| {
                 schema.returns.iter().any(|result| result.aliased && !result.mutated)
             });
-            if aliases { read_only("whose inverse is not known") } else { None }
+            if aliases { read_only("whose inverse is unknown") } else { None }
         }
     })
 }
@@ -372,7 +372,7 @@ fn sum(
 ) -> Result<Argument, Error> {
     if let (Argument::Int(left), Argument::Int(right)) = (left, right) {
         return left.checked_add(*right).map(Argument::Int).ok_or_else(|| {
-            Error::malformed(format!("the sum of {left} and {right} does not fit 64 bits"))
+            Error::malformed(format!("the sum of {left} and {right} does not fit in 64 bits"))
         });
     }
     let term = |argument: &Argument| match argument {
@@ -384,7 +384,7 @@ fn sum(
         _ => None,
     };
     let (Some(first), Some(second)) = (term(left), term(right)) else {
-        return Err(Error::malformed(format!("{left:?} and {right:?} are no integers")));
+        return Err(Error::malformed(format!("{left:?} and {right:?} must be integers")));
     };
     let expression = Expression::Call(Function::Add, vec![first, second]);
     let size = Size::Symbolic(std::sync::Arc::new(Symbolic { expression, hint: None }));
@@ -507,7 +507,7 @@ pub(crate) fn replay(
         }
         View::ReadOnly(node, _) if !matches!(node.arguments.first(), Some(Argument::Value(_))) => {
             return Err(Error::unsupported(format!(
-                "what `{}` gave is read after a tensor that it was given has been written to",
+                "the result of `{}` is read after one of its arguments has been written to",
                 node.target
             ))
             .with_hint("clone the tensor before it is written to"));
@@ -560,7 +560,7 @@ impl View {
         };
         Some(
             Error::unsupported(format!(
-                "an in-place operation writes through `{what}`, {why}; a functional program cannot follow"
+                "an in-place operation writes through `{what}`, {why}; this is not supported"
             ))
             .with_hint("clone the tensor before it is written to"),
         )

@@ -103,7 +103,7 @@ impl State<'_> {
             ) => {
                 let gives = |output: &Output| !matches!(output, Output::Unused | Output::None);
                 if node.outputs.iter().any(gives) {
-                    return Err(Error::malformed(format!("`{name}` has a value; expected none")));
+                    return Err(Error::malformed(format!("`{name}` must not return a value")));
                 }
                 return Ok(());
             }
@@ -138,7 +138,7 @@ impl State<'_> {
                 Some(hidden) if hidden.levels.is_empty() => hidden.value,
                 Some(_) => {
                     return Err(Error::malformed(format!(
-                        "{id} has a batch dimension that `vmap` hides, and leaves it so"
+                        "{id} leaves `vmap` with a hidden batch dimension"
                     )));
                 }
                 None => id,
@@ -173,12 +173,15 @@ impl State<'_> {
             node.outputs.as_slice(),
         )
         else {
-            return Err(Error::malformed("`_add_batch_dim` has no tensor, dimension and level"));
+            return Err(Error::malformed(
+                "`_add_batch_dim` must have a tensor, a dimension and a level",
+            ));
         };
         let dim = wrap(*dim, tensor.meta.sizes.len())?;
-        let size = tensor.meta.sizes.get(dim).cloned().ok_or_else(|| {
-            Error::malformed("`_add_batch_dim` hides a dimension of a tensor that has none")
-        })?;
+        let size =
+            tensor.meta.sizes.get(dim).cloned().ok_or_else(|| {
+                Error::malformed("`_add_batch_dim` hides a dimension of a scalar")
+            })?;
         let place = tensor.levels.iter().filter(|level| level.number < *number).count();
         let from = tensor.levels.len() + dim;
         let rank = tensor.levels.len() + tensor.meta.sizes.len();
@@ -209,7 +212,7 @@ impl State<'_> {
         )
         else {
             return Err(Error::malformed(
-                "`_remove_batch_dim` has no tensor, level, size and dimension",
+                "`_remove_batch_dim` must have a tensor, a level, a size and a dimension",
             ));
         };
         let Meta::Tensor(meta) = self.editor.value(*result).meta.clone() else {
@@ -634,7 +637,7 @@ impl State<'_> {
 
 fn refused(node: &Node) -> Error {
     Error::unsupported(format!(
-        "`{}` is called within `vmap`, and how it goes with a batch is not known here",
+        "`{}` is called within `vmap`, but it has no known batching rule",
         node.target
     ))
     .with_hint("write the batch dimension out in the model")
@@ -642,7 +645,7 @@ fn refused(node: &Node) -> Error {
 
 fn draws(node: &Node) -> Error {
     Error::unsupported(format!("`{}` draws random numbers within `vmap`", node.target))
-        .with_hint("draw them before, and pass them to the function as an argument")
+        .with_hint("draw them before `vmap`, and pass them to the function as an argument")
 }
 
 fn physical(tensor: &BatchedValue) -> Vec<Size> {

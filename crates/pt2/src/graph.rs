@@ -73,7 +73,7 @@ impl Context {
     pub(crate) fn scalar_type(&self, number: i64) -> Result<ScalarType, Error> {
         ScalarType::from_archive(number, self.major).ok_or_else(|| {
             Error::unsupported(format!(
-                "{number} is not an element type of schema {}; 1 to 13 and 28 to 35 are read, in schema 5 1 to 16",
+                "{number} is not a supported element type of schema {}; expected 1 to 13 or 28 to 35, in schema 5 1 to 16",
                 self.major
             ))
         })
@@ -188,7 +188,7 @@ impl Reader<'_> {
     fn define(&mut self, name: String, meta: Meta) -> Result<ValueId, Error> {
         let id = ValueId(
             u32::try_from(self.graph.values.len())
-                .map_err(|_| Error::limit("the graph has more values than 32 bits count"))?,
+                .map_err(|_| Error::limit("the graph has more than 2^32 values"))?,
         );
         if self.names.insert(name.clone(), id).is_some() {
             return Err(Error::malformed(format!(
@@ -345,7 +345,7 @@ impl Reader<'_> {
                         wire::SymIntArgument::AsName(name) => ids.push(self.define_int(name)?),
                         wire::SymIntArgument::AsInt(value) => {
                             return Err(Error::malformed(format!(
-                                "a result is the constant {value}"
+                                "a result must be symbolic, got the constant {value}"
                             )));
                         }
                     }
@@ -355,7 +355,7 @@ impl Reader<'_> {
             W::AsCustomObj(object) => Output::Value(self.define_object(object)?),
             other => {
                 return Err(Error::unsupported(format!(
-                    "a result is {other:?}; tensors, lists of them, symbolic numbers, objects and nothing are read"
+                    "a result is {other:?}; expected a tensor, a list of tensors, a symbolic number, an object or nothing"
                 )));
             }
         })
@@ -379,7 +379,7 @@ impl Reader<'_> {
             W::AsScalarType(number) => Argument::ScalarType(self.context.scalar_type(number)?),
             W::AsMemoryFormat(number) => {
                 Argument::MemoryFormat(MemoryFormat::from_archive(number).ok_or_else(|| {
-                    Error::unsupported(format!("{number} is not a memory format; 1 to 4 are read"))
+                    Error::unsupported(format!("memory format must be from 1 to 4, got {number}"))
                 })?)
             }
             W::AsLayout(number) => Argument::Layout(layout(number)?),
@@ -473,7 +473,7 @@ impl Reader<'_> {
 
 fn layout(number: i64) -> Result<Layout, Error> {
     Layout::from_archive(number)
-        .ok_or_else(|| Error::unsupported(format!("{number} is not a layout; 1 to 7 are read")))
+        .ok_or_else(|| Error::unsupported(format!("layout must be from 1 to 7, got {number}")))
 }
 
 fn device(wire: wire::Device) -> Device {

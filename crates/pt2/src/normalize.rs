@@ -44,7 +44,7 @@ pub fn arguments(
                 names(schema)
             ))
             .with_hint(
-                "the archive may be from a torch version with another form of the operator; export again",
+                "the archive may be from a torch version with another schema of the operator; export again",
             ));
         };
         if slots[index].replace(value).is_some() {
@@ -60,7 +60,7 @@ pub fn arguments(
             Some(value) => coerce(value, &parameter.kind),
             None => parameter.default_argument().ok_or_else(|| {
                 Error::malformed(format!(
-                    "argument `{}` of `{}` is not given, and has no default",
+                    "argument `{}` of `{}` is missing and has no default",
                     parameter.name, schema.name
                 ))
             })?,

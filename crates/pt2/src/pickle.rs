@@ -162,7 +162,7 @@ impl Machine<'_> {
                 let [version] = self.array()?;
                 if !(2..=5).contains(&version) {
                     return Err(Error::unsupported(format!(
-                        "the pickle has protocol {version}; 2 to 5 are read"
+                        "the pickle has protocol {version}; expected 2 to 5"
                     )));
                 }
             }
@@ -260,7 +260,7 @@ impl Machine<'_> {
                 let (name, module) = (self.pop()?, self.pop()?);
                 match (self.values[module].clone(), self.values[name].clone()) {
                     (Value::Text(module), Value::Text(name)) => self.global(&module, &name)?,
-                    _ => return Err(self.wrong("a global that is not named by texts")),
+                    _ => return Err(self.wrong("a global whose name is not a string")),
                 }
             }
             b'R' => self.call()?,
@@ -278,7 +278,7 @@ impl Machine<'_> {
             b'0' => drop(self.pop()?),
             other => {
                 return Err(Error::unsupported(format!(
-                    "the pickle has the opcode {other:#04x} at {}, which could build any object; only data is read",
+                    "the pickle has the opcode {other:#04x} at offset {}, which could build any object; only data is supported",
                     self.at - 1
                 )));
             }
@@ -293,7 +293,7 @@ impl Machine<'_> {
                 self.at += length;
                 Ok(taken)
             }
-            None => Err(self.wrong("an end before its time")),
+            None => Err(self.wrong("a premature end")),
         }
     }
 
@@ -304,7 +304,7 @@ impl Machine<'_> {
     }
 
     fn wrong(&self, what: &str) -> Error {
-        Error::malformed(format!("the pickle has {what} at {}", self.at))
+        Error::malformed(format!("the pickle has {what} at offset {}", self.at))
     }
 
     fn push(&mut self, value: Value) {
@@ -398,7 +398,7 @@ impl Machine<'_> {
                 self.at += line.len() + 1;
                 Ok(line.to_owned())
             }
-            None => Err(self.wrong("a name without an end")),
+            None => Err(self.wrong("an unterminated name")),
         }
     }
 
@@ -409,7 +409,7 @@ impl Machine<'_> {
                 self.push(Value::Text(text));
                 Ok(())
             }
-            Err(_) => Err(self.wrong("a text that is not UTF-8")),
+            Err(_) => Err(self.wrong("a string that is not UTF-8")),
         }
     }
 
@@ -441,11 +441,11 @@ impl Machine<'_> {
                 Ok(())
             }
             None => Err(Error::unsupported(format!(
-                "the pickle names `{}.{}`, which is not on the list of what data may name; pickles are never executed",
+                "the pickle refers to `{}.{}`, which is not in the list of allowed names; pickles are never executed",
                 escape_truncated(module),
                 escape_truncated(name)
             ))
-            .with_hint("export with a torch of 2.9 or later, which stores tensors without pickles")),
+            .with_hint("export with torch 2.9 or later, which stores tensors without pickles")),
         }
     }
 
@@ -472,7 +472,7 @@ impl Machine<'_> {
         match self.values[target] {
             Value::Dict(_) | Value::Opaque => Ok(()),
             _ => Err(Error::unsupported(format!(
-                "the pickle sets the state of an object at {}; only data is read",
+                "the pickle sets the state of an object at offset {}; only data is supported",
                 self.at
             ))),
         }

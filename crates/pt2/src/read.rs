@@ -92,7 +92,7 @@ impl Pt2 {
             [only] => self.read_program(only),
             several if several.contains(&DEFAULT_NAME) => self.read_program(DEFAULT_NAME),
             several => Err(Error::unsupported(format!(
-                "the archive has the programs {}, and none is called `{DEFAULT_NAME}`",
+                "the archive has the programs {}, but none is called `{DEFAULT_NAME}`",
                 quoted(several)
             ))
             .with_hint("name the program to read")),
@@ -133,7 +133,7 @@ impl Pt2 {
             && order.as_bytes().trim_ascii() != b"little"
         {
             return Err(Error::unsupported(
-                "the weights are big endian; little endian ones are read",
+                "the weights are big-endian; only little-endian weights are supported",
             )
             .in_entry(&order_entry));
         }
@@ -197,7 +197,7 @@ impl Pt2 {
             return Ok(());
         };
         let wrong =
-            |what: &str| Error::malformed(format!("{what}; a dictionary of tensors is read"));
+            |what: &str| Error::malformed(format!("{what}; expected a dictionary of tensors"));
         let saved = saved::read(bytes, entry).map_err(|error| error.in_entry(entry))?;
         let SavedValue::Dict(pairs) = saved else {
             return Err(wrong("the pickle is not a dictionary").in_entry(entry));
@@ -263,7 +263,7 @@ impl ExportedProgram {
         };
         let saved = saved::read(bytes.clone(), entry).map_err(|error| error.in_entry(entry))?;
         let wrong = || {
-            Error::malformed("the sample inputs are no pair of a tuple and a dictionary")
+            Error::malformed("the sample inputs are not a pair of a tuple and a dictionary")
                 .in_entry(entry)
         };
         match saved {
@@ -299,7 +299,10 @@ fn layout(archive: &Archive) -> Result<Layout, Error> {
             "the archive has neither `{FLAT_PROGRAM}` nor a folder `models`; it begins with {}",
             if found.is_empty() { "nothing".to_owned() } else { quoted(&found) }
         ))
-        .with_hint("pass what `torch.export.save` or `executorch.exir.save` wrote; state dictionaries and TorchScript are other formats"));
+        .with_hint(
+            "pass a file written by `torch.export.save` or `executorch.exir.save`; state dictionaries \
+             and TorchScript are other formats",
+        ));
     };
     let prefix = format!("{root}/models/");
     let programs = archive.names().filter_map(|name| {
@@ -324,7 +327,7 @@ fn insert(
         }
         Entry::Occupied(known) => {
             let name = escape_truncated(known.key());
-            Err(Error::malformed(format!("there are two tensors `{name}`")))
+            Err(Error::malformed(format!("tensor `{name}` is stored twice")))
         }
     }
 }
@@ -333,7 +336,7 @@ fn fixed(sizes: Vec<wire::SymInt>) -> Result<Vec<i64>, Error> {
     let fixed = sizes.into_iter().map(|size| match size {
         wire::SymInt::AsInt(value) => Ok(value),
         wire::SymInt::AsExpr(expression) => Err(Error::malformed(format!(
-            "a stored tensor has the size `{}`; stored sizes are numbers",
+            "a stored tensor has the size `{}`; stored sizes must be integers",
             escape_truncated(&expression.expr_str)
         ))),
     });
@@ -347,7 +350,7 @@ fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
         Err(_) => serde_json::from_slice(json),
     };
     parsed.map_err(|error| {
-        Error::malformed(format!("the JSON is not as expected: {error}")).in_entry(entry)
+        Error::malformed(format!("cannot parse the JSON: {error}")).in_entry(entry)
     })
 }
 
@@ -430,7 +433,7 @@ fn known(schema_version: wire::SchemaVersion, entry: &str) -> Result<(), Error> 
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "the schema has version {}.{}; 5, 7 and 8 are read, as torch 2.5 to 2.15 and ExecuTorch write",
+        "the schema has version {}.{}; expected 5, 7 or 8, written by torch 2.5 to 2.15 and ExecuTorch",
         schema_version.major, schema_version.minor
     ))
     .in_entry(entry)
@@ -540,7 +543,7 @@ fn as_many(what: &str, specs: usize, arguments: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::malformed(format!(
-        "the signature has {specs} {what}, and the graph {arguments}; they have to be as many"
+        "the signature has {specs} {what}, but the graph has {arguments}; the numbers must be equal"
     )))
 }
 
@@ -624,7 +627,7 @@ fn check_tensors(
         };
         if seen.insert(name) && !tensors.contains_key(name) {
             return Err(Error::malformed(format!(
-                "the signature names `{}`, and the archive has no weights or constant for it",
+                "the signature names `{}`, but the archive has no weights or constant for it",
                 escape_truncated(name)
             ))
             .with_hint("export the program again; the file may be incomplete"));

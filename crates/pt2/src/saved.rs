@@ -83,7 +83,7 @@ pub fn tensor_subclass_parts(
         }
     };
     let Some(Value::Dict(pairs)) = state.map(|state| pickle.get(state)) else {
-        return Err(Error::unsupported("the pickle is not a tensor that is made of others"));
+        return Err(Error::unsupported("the pickle is not a tensor composed of other tensors"));
     };
     let mut reader = Reader::new(archive, root, name, &pickle);
     let mut parts = Vec::new();
@@ -112,7 +112,9 @@ fn open(
     if let Some(order) = archive.find(&format!("{root}/byteorder"))?
         && order.as_bytes() != b"little"
     {
-        return Err(Error::unsupported("the storages are big endian; little endian ones are read"));
+        return Err(Error::unsupported(
+            "the storages are big-endian; only little-endian storages are supported",
+        ));
     }
     let pickle = parse(archive.get(&format!("{root}/data.pkl"))?.as_bytes())?;
     Ok((archive, root, pickle))
@@ -168,17 +170,19 @@ impl<'a> Reader<'a> {
             }
             Value::Global(global) => match scalar_type(global) {
                 Some(dtype) => SavedValue::ScalarType(dtype),
-                None => return Err(unexpected(global, "stands for a value")),
+                None => return Err(unexpected(global, "as a value")),
             },
             Value::Call(function, arguments) => match pickle.get(*arguments) {
                 Value::Tuple(arguments) => self.call(function, arguments, depth)?,
-                _ => return Err(unexpected(function, "is called")),
+                _ => return Err(unexpected(function, "as a function")),
             },
             Value::Opaque => {
-                return Err(Error::unsupported("the pickle has an object among its data"));
+                return Err(Error::unsupported(
+                    "the pickle contains an object, which is not supported",
+                ));
             }
             Value::Persistent(_) => {
-                return Err(Error::unsupported("the pickle has a storage that no tensor views"));
+                return Err(Error::unsupported("the pickle contains a storage outside a tensor"));
             }
         })
     }
@@ -227,7 +231,7 @@ impl<'a> Reader<'a> {
                     }
                     _ => Err(unexpected(
                         name_of(self.pickle.get(*class)),
-                        "is the class of a tensor",
+                        "as the class of a tensor",
                     )),
                 }
             }
@@ -250,11 +254,11 @@ impl<'a> Reader<'a> {
                     let bytes = bytes.collect::<Result<Vec<u8>, _>>();
                     bytes
                         .map(SavedValue::Bytes)
-                        .map_err(|_| Error::malformed("the pickle has bytes above 255"))
+                        .map_err(|_| Error::malformed("the pickle has byte values above 255"))
                 }
-                _ => Err(Error::malformed("the pickle has bytes that are no text")),
+                _ => Err(Error::malformed("the pickle has encoded bytes that are not a string")),
             },
-            (other, _) => Err(unexpected(other, "is called")),
+            (other, _) => Err(unexpected(other, "as a function")),
         }
     }
 
@@ -344,7 +348,7 @@ fn name_of(value: &Value) -> &str {
 
 fn unexpected(global: &str, how: &str) -> Error {
     let name = escape_truncated(&global.replace(' ', "."));
-    Error::unsupported(format!("the pickle has `{name}` where it {how}, which is not read"))
+    Error::unsupported(format!("the pickle uses `{name}` {how}, which is not supported"))
 }
 
 fn scalar_type(global: &str) -> Option<ScalarType> {

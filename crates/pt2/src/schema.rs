@@ -146,7 +146,7 @@ impl Schemas {
         let schema = match line(&key) {
             None => None,
             Some(line) => Some(Arc::new(parse::parse(line).ok_or_else(|| {
-                Error::unsupported(format!("the schema `{line}` is not understood"))
+                Error::unsupported(format!("the schema `{line}` cannot be parsed"))
             })?)),
         };
         self.parsed.insert(key, schema.clone());

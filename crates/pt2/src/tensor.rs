@@ -69,7 +69,7 @@ impl UncheckedTensor {
         let UncheckedTensor { dtype, sizes, strides, offset } = self;
         if sizes.len() != strides.len() || sizes.len() > MAX_RANK {
             return Err(Error::malformed(format!(
-                "the tensor has {} sizes and {} strides; there have to be as many, and at most {MAX_RANK}",
+                "the tensor has {} sizes and {} strides; the numbers must be equal, and the maximum is {MAX_RANK}",
                 sizes.len(),
                 strides.len()
             )));
@@ -95,8 +95,8 @@ impl UncheckedTensor {
             let held = storage.len() as u64;
             if elements.is_none() || end.is_none_or(|end| end > held) {
                 return Err(Error::malformed(format!(
-                    "a tensor of {dtype}, sizes {sizes:?}, strides {strides:?} and offset {offset} does not lie \
-                     within its storage of {held} bytes"
+                    "a tensor of {dtype}, sizes {sizes:?}, strides {strides:?} and offset {offset} exceeds \
+                     its storage of {held} bytes"
                 )));
             }
         }
@@ -165,7 +165,7 @@ impl Tensor {
         let most = MAX_EXPANDED_BYTES.max(self.storage.len() as u64);
         let Some(total) = total.filter(|total| *total <= most) else {
             return Err(Error::limit(format!(
-                "a tensor of sizes {:?} repeats its elements and would take more than {most} bytes",
+                "a tensor of sizes {:?} repeats its elements and would require more than {most} bytes",
                 self.sizes
             )));
         };

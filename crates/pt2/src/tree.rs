@@ -46,13 +46,13 @@ impl TreeSpec {
         }
         let (protocol, wire): (u64, Wire) = serde_json::from_str(text).map_err(|error| {
             Error::malformed(format!(
-                "the tree specification `{}`: {error}",
+                "cannot parse the tree specification `{}`: {error}",
                 escape_truncated(text)
             ))
         })?;
         if protocol != PROTOCOL {
             return Err(Error::unsupported(format!(
-                "the tree specification has version {protocol}; {PROTOCOL} is read"
+                "the tree specification has version {protocol}; expected {PROTOCOL}"
             )));
         }
         build(wire, 0)

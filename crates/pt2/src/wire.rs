@@ -101,7 +101,7 @@ fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::E
         Some(Bound::Float(Float(value))) if value.is_infinite() => Ok(None),
         Some(Bound::Float(Float(value))) => Err(de::Error::invalid_value(
             de::Unexpected::Float(value),
-            &"a whole number or an infinity",
+            &"an integer or an infinity",
         )),
     }
 }
@@ -187,7 +187,7 @@ impl<'de> Deserialize<'de> for Metadata {
             type Value = Metadata;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of texts")
+                f.write_str("a map of strings")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {

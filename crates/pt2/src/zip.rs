@@ -14,8 +14,9 @@ impl Archive {
     /// Reads the central directory.
     pub(crate) fn open(bytes: Buffer) -> Result<Archive, Error> {
         let opened = zip::Archive::open(bytes).map_err(|error| {
-            converted(&error)
-                .with_hint("pass what `torch.export.save` or `executorch.exir.save` wrote, whole")
+            converted(&error).with_hint(
+                "pass a complete file written by `torch.export.save` or `executorch.exir.save`",
+            )
         });
         opened.map(Archive)
     }

@@ -18,7 +18,7 @@ pub(crate) fn check(program: &Program) -> Result<()> {
         let within =
             |error: Error| error.within(format!("method `{}`", escape_truncated(&plan.name)));
         if !names.insert(&plan.name) {
-            return Err(within(Error::malformed("there are two methods of the name")));
+            return Err(within(Error::malformed("there are two methods with this name")));
         }
         self::plan(plan, program).map_err(within)?;
     }
@@ -46,7 +46,7 @@ fn refer(index: u32, count: usize, what: &str) -> Result<()> {
     if (index as usize) < count {
         return Ok(());
     }
-    Err(Error::malformed(format!("{what} {index} of {count} is referred to")))
+    Err(Error::malformed(format!("{what} {index} is out of range; there are {count}")))
 }
 
 fn known<'v>(ids: impl IntoIterator<Item = &'v ValueId>, plan: &ExecutionPlan) -> Result<()> {
@@ -87,7 +87,7 @@ fn value(value: &Value, index: usize, plan: &ExecutionPlan, program: &Program) -
     let is_tensor = |id: &ValueId| matches!(plan.values[id.index()], Value::Tensor(_));
     let is_nothing = |id: &ValueId| matches!(plan.values[id.index()], Value::Null);
     let wrong = |id: &ValueId, accepted: &str| {
-        Error::malformed(format!("the list refers to {id}, which is not {accepted}"))
+        Error::malformed(format!("the list refers to {id}, which must be {accepted}"))
     };
     match value {
         Value::Tensor(tensor) => self::tensor(tensor, plan, program),
@@ -98,14 +98,14 @@ fn value(value: &Value, index: usize, plan: &ExecutionPlan, program: &Program) -
         Value::TensorList(items) => {
             known(items, plan)?;
             let found = items.iter().find(|id| !is_tensor(id) || id.index() >= index);
-            found.map_or(Ok(()), |id| Err(wrong(id, "a tensor before it")))
+            found.map_or(Ok(()), |id| Err(wrong(id, "a preceding tensor")))
         }
         Value::OptionalTensorList(items) => {
             let items: Vec<ValueId> = items.iter().flatten().copied().collect();
             known(&items, plan)?;
             let accepted = |id: &ValueId| (is_tensor(id) || is_nothing(id)) && id.index() < index;
             let found = items.iter().find(|id| !accepted(id));
-            found.map_or(Ok(()), |id| Err(wrong(id, "a tensor before it or nothing")))
+            found.map_or(Ok(()), |id| Err(wrong(id, "a preceding tensor or null")))
         }
         Value::Null
         | Value::Int(_)
@@ -122,11 +122,12 @@ pub(crate) fn shape(scalar_type: ScalarType, sizes: &[i32], dim_order: &[u8]) ->
     let rank = sizes.len();
     if rank > limits::RANK {
         let limit = limits::RANK;
-        return Err(Error::limit(format!("the tensor has rank {rank}; at most {limit} goes")));
+        return Err(Error::limit(format!("the rank must be at most {limit}, got {rank}")));
     }
     let axes: BTreeSet<usize> = dim_order.iter().map(|axis| usize::from(*axis)).collect();
     if dim_order.len() != rank || axes.len() != rank || axes.iter().any(|axis| *axis >= rank) {
-        let message = format!("the dimension order {dim_order:?} does not fit {rank} dimensions");
+        let message =
+            format!("the dimension order {dim_order:?} is not a permutation of {rank} dimensions");
         return Err(Error::malformed(message));
     }
     byte_length(scalar_type, sizes)
@@ -157,7 +158,7 @@ fn tensor(tensor: &Tensor, plan: &ExecutionPlan, program: &Program) -> Result<()
         }
     }
     if matches!(tensor.placement, Placement::External(_)) && tensor.name.is_none() {
-        return Err(Error::malformed("the tensor is in another file, but has no name"));
+        return Err(Error::malformed("the tensor is stored in another file, but has no name"));
     }
     Ok(())
 }
@@ -172,6 +173,6 @@ fn place(place: Place, tensor: &Tensor, length: u64, plan: &ExecutionPlan) -> Re
         return Ok(());
     }
     Err(Error::malformed(format!(
-        "{length} bytes at {offset} are outside an arena of {size} bytes"
+        "{length} bytes at offset {offset} exceed an arena of {size} bytes"
     )))
 }

@@ -79,8 +79,8 @@ impl ExternalData {
     pub fn from_buffer(file: &Buffer) -> Result<ExternalData> {
         let whole = file.as_bytes();
         if whole.get(4..8) != Some(&IDENTIFIER) {
-            let error = Error::new(ErrorKind::OtherFormat, "this is not a file of external data");
-            return Err(error.with_hint("such files begin with 4 bytes and `FT01`"));
+            let error = Error::new(ErrorKind::OtherFormat, "this is not an external data file");
+            return Err(error.with_hint("external data files have `FT01` at byte 4"));
         }
         let (tables, base) = header(whole)?;
         let tables = segments::tables(file, tables)?;
@@ -139,7 +139,8 @@ fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
     let length = u64::from(u32::from_le_bytes([header[4], header[5], header[6], header[7]]));
     if header[..4] != HEADER_MAGIC || length < HEADER_BYTES as u64 {
         let found = escape_truncated(&String::from_utf8_lossy(&header[..4]));
-        let message = format!("the header is `{found}` of {length} bytes; `FH01` of 40 is read");
+        let message =
+            format!("expected a header `FH01` of at least 40 bytes, got `{found}` of {length}");
         return Err(Error::malformed(message).at(8));
     }
     let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
@@ -152,11 +153,11 @@ fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
         Some(end) if sound => Ok((end, (base != 0).then_some(base))),
         _ => {
             let message = format!(
-                "the file has {all} bytes; its header declares {size} bytes of tables at {offset}, and of \
-                 {data} bytes at {base}"
+                "the file has {all} bytes; its header declares {size} bytes of tables at offset {offset} and {data} bytes \
+                 of data at offset {base}"
             );
             let error = Error::malformed(message).at(16);
-            Err(error.with_hint("the file was cut short on its way here, perhaps"))
+            Err(error.with_hint("the file may be cut short"))
         }
     }
 }
@@ -192,7 +193,7 @@ fn layout(table: &Table<'_>) -> Result<TensorLayout> {
     table.expect_known(slot::COUNT, "a tensor")?;
     let number = table.i8(slot::SCALAR_TYPE, 0)?;
     let scalar_type = ScalarType::from_number(number).ok_or_else(|| {
-        let message = format!("the elements are of type {number}, which is not known");
+        let message = format!("unknown element type {number}");
         Error::unsupported(message).at(table.offset())
     })?;
     Ok(TensorLayout {
@@ -208,7 +209,7 @@ fn check(data: &ExternalData) -> Result<()> {
     for entry in &data.entries {
         let within = |error: Error| error.within(format!("`{}`", escape_truncated(&entry.key)));
         if !keys.insert(&entry.key) {
-            return Err(within(Error::malformed("there are two entries of the name")));
+            return Err(within(Error::malformed("there are two entries with this name")));
         }
         if let Some(layout) = &entry.layout {
             check_layout(layout, entry.data.len() as u64).map_err(within)?;
@@ -221,7 +222,7 @@ fn check_layout(layout: &TensorLayout, found: u64) -> Result<()> {
     let sizes = &layout.sizes;
     let length = shape(layout.scalar_type, sizes, &layout.dim_order)?;
     if length != found {
-        let message = format!("the tensor has the sizes {sizes:?} and {found} bytes");
+        let message = format!("a tensor of sizes {sizes:?} has {length} bytes, got {found}");
         return Err(Error::malformed(message));
     }
     Ok(())

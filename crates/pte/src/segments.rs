@@ -40,14 +40,14 @@ pub(crate) fn read(
         let offset = segment.u64(schema::segment::OFFSET, 0)?;
         let size = segment.u64(schema::segment::SIZE, 0)?;
         let Some(base) = base.or((size == 0).then_some(0)) else {
-            let message = "the file has segments, but the header has no offset for them";
+            let message = "the file has segments, but its header has no segment offset";
             return Err(Error::malformed(message).at(segment.offset()));
         };
         let found = range(base, offset, size).and_then(|range| file.slice(range));
         found.map(ByteRope::from).ok_or_else(|| {
             let message = format!(
-                "segment {index} is said to have {size} bytes at {base} + {offset}, outside the \
-                 file of {} bytes",
+                "segment {index} has {size} bytes at offset {base} + {offset}, beyond the end of the \
+                 file at {}",
                 file.len()
             );
             Error::malformed(message).at(segment.offset())
@@ -155,16 +155,14 @@ impl Unknown {
     pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
         for field in &self.0 {
             let problem = if field.may_refer {
-                "may refer to something elsewhere in the file"
+                "may contain an offset to other data in the file"
             } else if field.slot >= UNKNOWN_SLOTS || field.bytes.len() > UNKNOWN_BYTES {
                 "is too large"
             } else {
                 continue;
             };
             let slot = field.slot;
-            let message = format!(
-                "{what} has a field {slot} that this version does not know, and it {problem}"
-            );
+            let message = format!("{what} has an unknown field {slot}, which {problem}");
             return Err(Error::new(ErrorKind::Unwritable, message));
         }
         Ok(())
@@ -185,7 +183,7 @@ impl UsedSegments {
     pub(crate) fn get(&mut self, index: u32, at: u64) -> Result<ByteRope> {
         let found = self.all.get(index as usize).cloned().ok_or_else(|| {
             let count = self.all.len();
-            Error::malformed(format!("segment {index} of {count} is referred to")).at(at)
+            Error::malformed(format!("segment {index} is out of range; there are {count}")).at(at)
         })?;
         self.used[index as usize] = true;
         Ok(found)

@@ -78,7 +78,7 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
     for named in &program.named_data {
         let within =
             |error: Error| error.within(format!("named data `{}`", escape_truncated(&named.key)));
-        named.unknown.check_writable("the name").map_err(within)?;
+        named.unknown.check_writable("the entry").map_err(within)?;
         let alignment = segments::alignment(named.alignment).map_err(within)?;
         let segment = segments.add(&named.data, alignment)?;
         let key = builder.string(&named.key);
@@ -188,7 +188,7 @@ fn plan(plan: &ExecutionPlan, references: &[(i8, u32)], builder: &mut Builder) -
     let mut sizes = vec![0];
     for size in &plan.arenas {
         sizes.push(i64::try_from(*size).map_err(|_| {
-            Error::new(ErrorKind::Unwritable, format!("an arena of {size} bytes has no form"))
+            Error::new(ErrorKind::Unwritable, format!("an arena of {size} bytes is too large"))
         })?);
     }
 

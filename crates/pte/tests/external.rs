@@ -58,12 +58,12 @@ fn rejects_truncated_and_invalid_external_data() {
     let mut invalid = sample();
     invalid.entries[1].key = "weight".to_owned();
     let error = invalid.to_data().expect_err("duplicate key");
-    assert_eq!(error.to_string(), "`weight`: there are two entries of the name");
+    assert_eq!(error.to_string(), "`weight`: there are two entries with this name");
     let mut invalid = sample();
     invalid.entries[1].layout.as_mut().expect("a tensor").sizes[0] = 7;
     let error = invalid.to_data().expect_err("the sizes do not match the data");
     assert_eq!(error.kind(), ErrorKind::Unwritable);
-    assert_eq!(error.to_string(), "`tied`: the tensor has the sizes [7] and 24 bytes");
+    assert_eq!(error.to_string(), "`tied`: a tensor of sizes [7] has 28 bytes, got 24");
     let mut invalid = sample();
     invalid.entries[2].alignment = 24;
     let error = invalid.to_data().expect_err("24 is not a power of two");

@@ -54,7 +54,7 @@ fn rejects_other_formats_and_newer_versions() {
     newer[6..8].copy_from_slice(b"13");
     let error = read(newer).expect_err("another version");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(error.to_string(), "programs of version `ET13` are not read");
+    assert_eq!(error.to_string(), "programs of version `ET13` are not supported");
 }
 
 #[test]
@@ -106,59 +106,89 @@ fn rejects_out_of_range_references_and_invalid_tensors() {
     };
     let beyond = ValueId(1000);
 
-    refuse(|program| program.plans[0].inputs[0] = beyond, "inputs: value 1000 of 19");
-    refuse(|program| program.plans[0].outputs[0] = beyond, "outputs: value 1000 of 19");
-    refuse(|program| program.plans[0].chains[0].inputs[0] = beyond, "chain 0: value 1000 of 19");
-    refuse(|program| program.plans[1].name = "forward".to_owned(), "two methods of the name");
+    refuse(
+        |program| program.plans[0].inputs[0] = beyond,
+        "inputs: value 1000 is out of range; there are 19",
+    );
+    refuse(
+        |program| program.plans[0].outputs[0] = beyond,
+        "outputs: value 1000 is out of range; there are 19",
+    );
+    refuse(
+        |program| program.plans[0].chains[0].inputs[0] = beyond,
+        "chain 0: value 1000 is out of range; there are 19",
+    );
+    refuse(|program| program.plans[1].name = "forward".to_owned(), "two methods with this name");
     refuse(
         |program| program.plans[0].delegates[0] = Delegate { data: 7, ..Delegate::default() },
-        "delegate 0: data 7 of 2",
+        "delegate 0: data 7 is out of range; there are 2",
     );
-    refuse(value(9, Value::IntList(vec![beyond])), "value %9: value 1000 of 19");
+    refuse(
+        value(9, Value::IntList(vec![beyond])),
+        "value %9: value 1000 is out of range; there are 19",
+    );
     refuse(
         value(9, Value::IntList(vec![ValueId(0)])),
-        "the list refers to %0, which is not an integer",
+        "the list refers to %0, which must be an integer",
     );
-    refuse(value(12, Value::TensorList(vec![ValueId(3)])), "%3, which is not a tensor before it");
-    refuse(value(12, Value::TensorList(vec![ValueId(14)])), "%14, which is not a tensor before it");
-    refuse(value(12, Value::TensorList(vec![ValueId(12)])), "%12, which is not a tensor before it");
+    refuse(value(12, Value::TensorList(vec![ValueId(3)])), "%3, which must be a preceding tensor");
+    refuse(
+        value(12, Value::TensorList(vec![ValueId(14)])),
+        "%14, which must be a preceding tensor",
+    );
+    refuse(
+        value(12, Value::TensorList(vec![ValueId(12)])),
+        "%12, which must be a preceding tensor",
+    );
     refuse(
         value(13, Value::OptionalTensorList(vec![Some(ValueId(3))])),
-        "%3, which is not a tensor",
+        "%3, which must be a preceding tensor or null",
     );
-    refuse(value(0, float(&[2, 2], Placement::Constant(2))), "constant 2 of 2 is referred to");
+    refuse(
+        value(0, float(&[2, 2], Placement::Constant(2))),
+        "constant 2 is out of range; there are 2",
+    );
     refuse(value(0, float(&[2, 3], Placement::Constant(1))), "has 24 bytes; constant 1 has 16");
     refuse(
         value(0, float(&[2, 2], planned(40))),
-        "16 bytes at 40 are outside an arena of 48 bytes",
+        "16 bytes at offset 40 exceed an arena of 48 bytes",
     );
-    refuse(value(0, float(&[2, 2], planned(u64::MAX))), "are outside an arena of 48 bytes");
+    refuse(value(0, float(&[2, 2], planned(u64::MAX))), "exceed an arena of 48 bytes");
     refuse(
         value(0, float(&[2, 2], Placement::Planned(Place { arena: 2, offset: 0 }))),
-        "arena 2 of 2 is referred to",
+        "arena 2 is out of range; there are 2",
     );
     refuse(value(0, float(&[-1], planned(0))), "the sizes [-1] are invalid");
     refuse(value(0, float(&[i32::MAX; 4], planned(0))), "are invalid");
-    refuse(value(0, float(&[1; 17], planned(0))), "the tensor has rank 17; at most 16 goes");
-    refuse(value(0, float(&[2], Placement::External(None))), "is in another file, but has no name");
+    refuse(value(0, float(&[1; 17], planned(0))), "the rank must be at most 16, got 17");
+    refuse(
+        value(0, float(&[2], Placement::External(None))),
+        "is stored in another file, but has no name",
+    );
     let initial = Placement::Initialized { initial: 1, place: Place::default() };
-    refuse(value(0, float(&[2], initial)), "initial value 1 of 1 is referred to");
+    refuse(value(0, float(&[2], initial)), "initial value 1 is out of range; there are 1");
     for order in [vec![0], vec![0, 0], vec![0, 2], vec![0, 1, 2]] {
         let tensor = Tensor::new(ScalarType::Float, vec![2, 2], planned(0));
         let tensor = Tensor { dim_order: order, ..tensor };
-        refuse(value(0, Value::Tensor(tensor)), "does not fit 2 dimensions");
+        refuse(value(0, Value::Tensor(tensor)), "is not a permutation of 2 dimensions");
     }
     let call = Instruction::KernelCall { operator: 2, arguments: vec![] };
-    refuse(instruction(call), "chain 0, instruction 0: operator 2 of 2");
+    refuse(instruction(call), "chain 0, instruction 0: operator 2 is out of range; there are 2");
     let call = Instruction::KernelCall { operator: 0, arguments: vec![beyond] };
-    refuse(instruction(call), "instruction 0: value 1000 of 19");
+    refuse(instruction(call), "instruction 0: value 1000 is out of range; there are 19");
     let call = Instruction::DelegateCall { delegate: 2, arguments: vec![] };
-    refuse(instruction(call), "delegate 2 of 2");
+    refuse(instruction(call), "delegate 2 is out of range; there are 2");
     let jump = Instruction::JumpFalse { condition: ValueId(6), target: 6 };
-    refuse(instruction(jump), "instruction 6 of 6");
-    refuse(instruction(Instruction::Move { from: ValueId(0), to: beyond }), "value 1000 of 19");
-    refuse(instruction(Instruction::Free(beyond)), "value 1000 of 19");
-    refuse(|program| program.plans[0].arenas[1] = 1 << 63, "has no form");
+    refuse(instruction(jump), "instruction 6 is out of range; there are 6");
+    refuse(
+        instruction(Instruction::Move { from: ValueId(0), to: beyond }),
+        "value 1000 is out of range; there are 19",
+    );
+    refuse(instruction(Instruction::Free(beyond)), "value 1000 is out of range; there are 19");
+    refuse(
+        |program| program.plans[0].arenas[1] = 1 << 63,
+        "an arena of 9223372036854775808 bytes is too large",
+    );
     refuse(|program| program.named_data[0].alignment = 0, "must be a power of two, got 0");
     refuse(|program| program.constants[1] = ByteRope::new(), "constant 1 has 0");
 }

@@ -90,20 +90,20 @@ fn rejects_hostile_directories() {
     });
     let many: Vec<String> = (0..5000).map(|_| file("a", 0, 0)).chain([folder("r", "")]).collect();
     let cases: Vec<(&str, String, &str)> = vec![
-        ("nothing", String::new(), "do not end in a description"),
-        ("cut short", good[..good.len() - 2].to_owned(), "is not sound"),
-        ("no nodes", nodes(&[]), "the description has no root"),
-        ("parent", named(".."), "the name `..` leads out of its directory"),
-        ("same", named("."), "leads out of its directory"),
-        ("inner parent", named("../a"), "has a character"),
-        ("absolute", named("/etc/passwd"), "has a character"),
-        ("backslash", named("..\\\\a"), "has a character"),
-        ("drive", named("C:"), "has a character"),
-        ("zero", named("a\\u0000b"), "has a character"),
+        ("nothing", String::new(), "does not end with a directory description"),
+        ("cut short", good[..good.len() - 2].to_owned(), "cannot parse the directory description"),
+        ("no nodes", nodes(&[]), "the directory description has no root"),
+        ("parent", named(".."), "the name `..` is not a valid file name"),
+        ("same", named("."), "is not a valid file name"),
+        ("inner parent", named("../a"), "contains a character"),
+        ("absolute", named("/etc/passwd"), "contains a character"),
+        ("backslash", named("..\\\\a"), "contains a character"),
+        ("drive", named("C:"), "contains a character"),
+        ("zero", named("a\\u0000b"), "contains a character"),
         ("empty name", named(""), "the name `` is empty"),
         ("long name", named(&"a".repeat(300)), "is too long"),
-        ("root name", nodes(&[folder("..", "")]), "leads out of its directory"),
-        ("root is a file", nodes(&[file("a", 0, 1)]), "the file `a` is the root"),
+        ("root name", nodes(&[folder("..", "")]), "is not a valid file name"),
+        ("root is a file", nodes(&[file("a", 0, 1)]), "the file `a` must not be the root"),
         (
             "outside",
             nodes(&[file("a", 1, 1 << 40), folder("r", r#""a":0"#)]),
@@ -112,41 +112,53 @@ fn rejects_hostile_directories() {
         (
             "overflow",
             nodes(&[file("a", u64::MAX, 2), folder("r", r#""a":0"#)]),
-            "has 2 bytes at 1844",
+            "has 2 bytes at offset 1844",
         ),
-        ("negative", good.replace("\"size\":10", "\"size\":-1"), "is not sound"),
+        (
+            "negative",
+            good.replace("\"size\":10", "\"size\":-1"),
+            "cannot parse the directory description",
+        ),
         (
             "itself",
             nodes(&[folder("r", r#""r":0"#)]),
-            "is listed as entry 0, which has another name",
+            "is listed as entry 0, which is missing, already used or named differently",
         ),
         (
             "later",
             nodes(&[folder("a", r#""r":1"#), folder("r", r#""a":0"#)]),
-            "entry 1, which has another name",
+            "entry 1, which is missing",
         ),
-        ("no such", nodes(&[folder("r", r#""a":7"#)]), "entry 7, which has another name"),
+        ("no such", nodes(&[folder("r", r#""a":7"#)]), "entry 7, which is missing"),
         ("other name", good.replace("\"a\":0", "\"b\":0"), "`b` is listed as entry 0"),
         (
             "twice",
             nodes(&[file("a", 0, 1), folder("b", r#""a":0"#), folder("r", r#""a":0,"b":1"#)]),
-            "entry 0, which has another name",
+            "entry 0, which is missing",
         ),
-        ("nowhere", nodes(&[file("a", 0, 1), folder("r", "")]), "the entry `a` is in no directory"),
+        (
+            "nowhere",
+            nodes(&[file("a", 0, 1), folder("r", "")]),
+            "the entry `a` is not in a directory",
+        ),
         (
             "overlapping",
             nodes(&[file("a", 0, 6), file("b", 5, 3), folder("r", r#""a":0,"b":1"#)]),
-            "two files at 0 and 5 overlap",
+            "the files at offsets 0 and 5 overlap",
         ),
-        ("file with entries", good.replace("\"kind\":1", "\"kind\":0"), "the file `r` is the root"),
-        ("other kind", good.replace("\"kind\":0", "\"kind\":2"), "is an entry of kind 2"),
+        (
+            "file with entries",
+            good.replace("\"kind\":1", "\"kind\":0"),
+            "the file `r` must not be the root",
+        ),
+        ("other kind", good.replace("\"kind\":0", "\"kind\":2"), "has unknown kind 2"),
         (
             "unknown field",
             good.replace("\"kind\":0", "\"kind\":0,\"mode\":1"),
             "unknown field `mode`",
         ),
-        ("deep", nodes(&deep.collect::<Vec<_>>()), "at most 16 go"),
-        ("many", nodes(&many), "at most 4096 go"),
+        ("deep", nodes(&deep.collect::<Vec<_>>()), "the maximum is 16"),
+        ("many", nodes(&many), "the maximum is 4096"),
     ];
     for (name, description, message) in cases {
         let error = Directory::read(&blob(&description)).expect_err(name);
@@ -173,7 +185,7 @@ fn rejects_escaping_and_conflicting_paths() {
     }
     for path in ["metadata.json/a", "model.mlpackage", "model.mlpackage/Data/empty"] {
         let error = directory.insert(path, b"a".to_vec()).expect_err(path);
-        assert!(error.to_string().contains("is a file and a directory"), "{error}");
+        assert!(error.to_string().contains("is both a file and a directory"), "{error}");
     }
     directory.insert_directory("metadata.json").expect_err("a file");
     directory.insert("model.mlpackage/Data/empty/a", b"a".to_vec()).expect("no longer empty");
@@ -252,17 +264,17 @@ fn resolves_payload_references_to_named_data() {
     assert_eq!(payload.interface().expect("the method exists").inputs, ["tokens"]);
 
     let cases = [
-        (reference("forged", "prefill"), "named data `forged` is referred to, which is not there"),
-        (reference("other", "prefill"), "named data `other`, a directory in one piece"),
+        (reference("forged", "prefill"), "the program has no named data `forged`"),
+        (reference("other", "prefill"), "named data `other`, a serialized directory"),
         (reference("k", "main"), "unknown method `main`; the methods are `forward` and `prefill`"),
-        (ByteRope::from(b"CMJR".to_vec()), "the JSON is not sound"),
+        (ByteRope::from(b"CMJR".to_vec()), "cannot parse the JSON"),
         (
             ByteRope::from(
                 b"CMJR{\"version\": 2, \"key\": \"k\", \"functionName\": \"f\"}".to_vec(),
             ),
             "version 2",
         ),
-        (directory, "does not name one"),
+        (directory, "does not select one"),
     ];
     for (data, message) in cases {
         let (program, delegate) = program_with(data, &named);
@@ -280,15 +292,21 @@ fn resolves_payload_references_to_named_data() {
 #[test]
 fn rejects_invalid_metadata() {
     for (text, message) in [
-        ("[]", "is not sound"),
-        (r#"{"inputNames": [], "outputNames": ["y"]}"#, "`identifier` is not a text"),
+        ("[]", "cannot parse the JSON"),
+        (r#"{"inputNames": [], "outputNames": ["y"]}"#, "`identifier` must be a non-empty string"),
         (
             r#"{"inputNames": [], "outputNames": ["y"], "identifier": ""}"#,
-            "`identifier` is not a text",
+            "`identifier` must be a non-empty string",
         ),
-        (r#"{"inputNames": [], "outputNames": [], "identifier": "i"}"#, "`outputNames` is empty"),
-        (r#"{"inputNames": [1], "outputNames": ["y"], "identifier": "i"}"#, "something but names"),
-        (r#"{"outputNames": ["y"], "identifier": "i"}"#, "`inputNames` is not a list"),
+        (
+            r#"{"inputNames": [], "outputNames": [], "identifier": "i"}"#,
+            "`outputNames` must not be empty",
+        ),
+        (
+            r#"{"inputNames": [1], "outputNames": ["y"], "identifier": "i"}"#,
+            "`inputNames` must contain only names",
+        ),
+        (r#"{"outputNames": ["y"], "identifier": "i"}"#, "`inputNames` must be a list"),
         (r#"{"methods": [], "identifier": "i"}"#, "`methods` is not an object"),
         (r#"{"methods": {"f": 1}, "identifier": "i"}"#, "method `f` is not an object"),
         (

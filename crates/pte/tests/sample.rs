@@ -76,7 +76,7 @@ fn rejects_writing_unknown_reference_fields() {
     assert_eq!(error.kind(), ErrorKind::Unwritable);
     assert_eq!(
         error.to_string(),
-        "method `forward`: the method has a field 12 that this version does not know, and it may refer to \
-         something elsewhere in the file"
+        "method `forward`: the method has an unknown field 12, which may contain an offset to other \
+         data in the file"
     );
 }

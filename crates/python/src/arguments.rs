@@ -27,7 +27,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Count> {
-        object.extract().map(Count).map_err(|_| wrong(&object, "a whole number of at least 0"))
+        object.extract().map(Count).map_err(|_| wrong(&object, "a non-negative integer"))
     }
 }
 

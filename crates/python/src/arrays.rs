@@ -62,7 +62,7 @@ pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<SuppliedArrays> {
     for (key, value) in dict.iter() {
         let name: String = key
             .extract()
-            .map_err(|_| error::option(dict.py(), "inputs are given by name", None))?;
+            .map_err(|_| error::option(dict.py(), "inputs must be keyed by name", None))?;
         given.torch |= is_torch(&value)?;
         given.items.push((name.clone(), Item::of(&value, &name)?));
     }
@@ -75,8 +75,8 @@ pub(crate) fn only(value: &Bound<'_, PyAny>, ports: &[FeatureSpec]) -> PyResult<
         let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
         let class = value.get_type().name()?;
         let message = match names.len() {
-            0 => format!("predict() was given a {class}; the model takes no inputs"),
-            _ => format!("predict() was given a {class}; the inputs are {}", names.join(", ")),
+            0 => format!("predict() got a {class}, but the model has no inputs"),
+            _ => format!("predict() got a {class}, but the inputs are {}", names.join(", ")),
         };
         let hint = "pass a dictionary of arrays by name, or keyword arguments".to_owned();
         return Err(error::option(value.py(), message, Some(hint)));
@@ -156,7 +156,8 @@ pub(crate) fn array(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
         return Ok(Array::texts(shape, texts));
     }
     let Some(found) = dtype_of(&kind) else {
-        let message = format!("input `{name}` holds `{kind}`, which Core ML has no type for");
+        let message =
+            format!("input `{name}` has element type `{kind}`, which Core ML does not support");
         return Err(error::option(py, message, None));
     };
     // Row-major and little-endian.
@@ -200,7 +201,8 @@ fn of_torch(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
     let kind = tensor.getattr("dtype")?.str()?.to_string();
     let kind = kind.strip_prefix("torch.").unwrap_or(&kind);
     let Some(dtype) = dtype_of(kind) else {
-        let message = format!("input `{name}` holds `{kind}`, which Core ML has no type for");
+        let message =
+            format!("input `{name}` has element type `{kind}`, which Core ML does not support");
         return Err(error::option(py, message, None));
     };
     let shape: Vec<usize> = tensor.getattr("shape")?.extract()?;
@@ -230,7 +232,7 @@ fn bytes_at(
     };
     Array::from_bytes(dtype, shape, bytes).ok_or_else(|| {
         let message =
-            format!("input `{name}` holds {} elements that do not fit 32 bits", dtype.name());
+            format!("input `{name}` has {} elements that do not fit into 32 bits", dtype.name());
         error::option(py, message, None)
     })
 }
@@ -258,7 +260,7 @@ fn dtype_of(name: &str) -> Option<DType> {
 fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("numpy").map_err(|_| {
         let hint = "pip install numpy".to_owned();
-        error::new(py, "arrays need numpy, which is not installed".to_owned(), Some(hint))
+        error::new(py, "arrays require numpy, which is not installed".to_owned(), Some(hint))
     })
 }
 

@@ -76,7 +76,7 @@ impl Side {
         }
         let class = side.get_type().name()?;
         let message = format!("a {class} cannot be compared value by value");
-        let hint = "pass models, programs, or paths of these".to_owned();
+        let hint = "pass models, programs, or their paths".to_owned();
         Err(error::option(side.py(), message, Some(hint)))
     }
 

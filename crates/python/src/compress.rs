@@ -48,9 +48,8 @@ pub(crate) fn compress<'py>(
     snr: Option<f64>,
     joint: bool,
 ) -> PyResult<(Bound<'py, PyAny>, String)> {
-    let texts: Vec<RuleText> = serde_json::from_str(rules).map_err(|failure| {
-        error::option(py, format!("a rule is not understood: {failure}"), None)
-    })?;
+    let texts: Vec<RuleText> = serde_json::from_str(rules)
+        .map_err(|failure| error::option(py, format!("cannot parse a rule: {failure}"), None))?;
     let rules = texts.iter().map(RuleText::to_rule).collect::<Result<Vec<Rule>, _>>();
     let rules = rules.map_err(|failure| error::of_library(py, &failure.into()))?;
     let target = match target {
@@ -66,7 +65,11 @@ pub(crate) fn compress<'py>(
         })?),
     };
     if let Some(snr) = snr.filter(|snr| !snr.is_finite()) {
-        return Err(error::option(py, format!("`target_snr` is {snr}; expected decibels"), None));
+        return Err(error::option(
+            py,
+            format!("`target_snr` must be a finite number of decibels, got {snr}"),
+            None,
+        ));
     }
     let how = Before { decompress, joint };
     let budget = size.map(Budget::Bytes).or(snr.map(Budget::Snr));
@@ -84,7 +87,11 @@ pub(crate) fn compress<'py>(
     }
     let Ok(program) = model.cast::<Program>() else {
         let class = model.get_type().name()?;
-        return Err(error::option(py, format!("compress() was given a {class}"), None));
+        return Err(error::option(
+            py,
+            format!("compress() expects a model or a program, got a {class}"),
+            None,
+        ));
     };
     let program = program.get();
     let source = program.program.clone();

@@ -179,7 +179,7 @@ pub(crate) fn unsupported(py: Python<'_>, message: String) -> PyErr {
 
 /// A bug in coremill.
 pub(crate) fn internal(py: Python<'_>, message: &str) -> PyErr {
-    let hint = "this is a fault of coremill: please report it".to_owned();
+    let hint = "this is a bug in coremill; please report it".to_owned();
     make(py, "InternalError", message.to_owned(), Some(hint))
 }
 

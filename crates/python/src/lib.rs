@@ -54,8 +54,8 @@ use crate::path::{PathArgument, path_of};
 use crate::program::{Method, Program};
 
 /// Suggested fixes for numbers that differ from the reference.
-const NUMBERS_HINT: &str = "pass `precision=\"auto\"` or `precision=\"fp32\"`, or keep in fp32 what \
-     `compare(..., per_op=True)` names, with `fp32_values`, `fp32_modules` or `fp32_ops`";
+const NUMBERS_HINT: &str = "pass `precision=\"auto\"` or `precision=\"fp32\"`, or find the operations that \
+     differ with `compare(..., per_op=True)`, and keep them in fp32 with `fp32_values`, `fp32_modules` or `fp32_ops`";
 
 /// Source of a program.
 enum Source {
@@ -80,7 +80,7 @@ impl Source {
         }
         let class = object.get_type().name()?;
         let message = format!(
-            "{function}() was given a {class}; expected a `torch.export.ExportedProgram` or the path of one"
+            "{function}() expects a `torch.export.ExportedProgram` or its path, got a {class}"
         );
         let hint = if object.hasattr("forward")? {
             Some("export the module first: `torch.export.export(module, example_inputs)`")
@@ -118,7 +118,7 @@ fn convert(
     if let Ok(functions) = program.cast::<PyDict>() {
         refuse_auto(py, samples.as_ref())?;
         if !edits.is_empty() {
-            let message = "images, labels and types are for one program";
+            let message = "images, labels and types apply only to a single program";
             let hint = "edit the functions of the model afterwards".to_owned();
             return Err(error::option(py, message, Some(hint)));
         }
@@ -207,8 +207,8 @@ fn function_name(name: &Bound<'_, PyAny>) -> PyResult<String> {
     };
     let identifier = compiler::identifier(&name);
     if identifier != name {
-        let hint = format!("`{}` is one", identifier);
-        let message = format!("`{name}` is not a name that a function can have");
+        let hint = format!("a valid name is `{}`", identifier);
+        let message = format!("`{name}` is not a valid function name");
         return Err(error::option(py, message, Some(hint)));
     }
     Ok(name)
@@ -225,7 +225,7 @@ fn chosen(
     let plan = choose(program, output, lower, samples, numerics)?;
     if !plan.holds() {
         let off: Vec<_> = plan.outputs.iter().map(|output| format!("`{}`", output.name)).collect();
-        let message = format!("no precision but fp32 suffices for {}", off.join(", "));
+        let message = format!("only fp32 is accurate enough for {}", off.join(", "));
         let hint = "pass `precision=\"fp32\"`, or `samples` like those that the model will see";
         return Err(Failure::Numbers { message, hint });
     }
@@ -239,7 +239,7 @@ fn refuse_auto(py: Python<'_>, samples: Option<&Vec<PathBuf>>) -> PyResult<()> {
         return Ok(());
     }
     let message = "the precision of several programs cannot be chosen at once";
-    let hint = "convert each alone with `precision=\"auto\"`, and name what it needs in `fp32_modules` or `fp32_values`";
+    let hint = "convert each separately with `precision=\"auto\"`, and pass the result as `fp32_modules` or `fp32_values`";
     Err(error::option(py, message, Some(hint.to_owned())))
 }
 
@@ -247,18 +247,20 @@ fn refuse_auto(py: Python<'_>, samples: Option<&Vec<PathBuf>>) -> PyResult<()> {
 fn agree(agreement: Option<NumericsReport>) -> Result<(), Failure> {
     let Some(agreement) = agreement else {
         let message = "the program has no sample inputs to verify it on".to_owned();
-        return Err(Failure::Numbers { message, hint: "export with example inputs that are kept" });
+        return Err(Failure::Numbers { message, hint: "keep the example inputs at export" });
     };
     let Some(off) = agreement.outputs.iter().find(|output| !agreement.accepts(output)) else {
         return Ok(());
     };
     let how = match &off.figures {
-        Ok(figures) if figures.unlike > 0 => format!("{} elements are not finite", figures.unlike),
-        Ok(figures) => format!("is {:.2e} off", figures.max_relative),
+        Ok(figures) if figures.unlike > 0 => {
+            format!("{} elements are finite in only one result", figures.unlike)
+        }
+        Ok(figures) => format!("the relative error is {:.2e}", figures.max_relative),
         Err(message) => message.clone(),
     };
     let message =
-        format!("output `{}` is not as in fp32: {how}; the bound is {}", off.name, agreement.bound);
+        format!("output `{}` differs from fp32: {how}; the bound is {}", off.name, agreement.bound);
     Err(Failure::Numbers { message, hint: NUMBERS_HINT })
 }
 

@@ -108,20 +108,14 @@ fn check_text(model: &llm::LanguageModel, text: &str) -> Result<(), Failure> {
 /// Refuses options that models of a kind do not have.
 fn refuse_options(options: &ConvertOptions, kind: &str) -> Result<(), Failure> {
     let (name, message) = if let Some(layout) = &options.layout {
-        ("layout", format!("`layout` is `{layout}`, which {kind} models do not have"))
+        ("layout", format!("`layout` is `{layout}`, which {kind} models do not support"))
     } else if options.verify.is_some() {
-        (
-            "verify",
-            format!("`verify` compares predictions of a text, which {kind} models do not make"),
-        )
+        ("verify", format!("`verify` compares text predictions, which {kind} models do not make"))
     } else if !options.rules.is_empty() {
-        (
-            "rules",
-            format!("`rules` select weights of models that generate text, not of {kind} models"),
-        )
+        ("rules", format!("`rules` apply only to models that generate text, not to {kind} models"))
     } else if options.cache != "state" {
         let cache = &options.cache;
-        ("cache", format!("`cache` is `{cache}`, which {kind} models do not have"))
+        ("cache", format!("`cache` is `{cache}`, which {kind} models do not support"))
     } else {
         return Ok(());
     };
@@ -279,7 +273,7 @@ impl LanguageModel {
                 let Some(template) = &self.template else {
                     return Err(Failure::Run {
                         message: "the model has no chat template".to_owned(),
-                        hint: Some("pass the prompt as a text".to_owned()),
+                        hint: Some("pass the prompt as text".to_owned()),
                     });
                 };
                 let messages: Vec<_> =

@@ -226,7 +226,7 @@ impl Model {
 
     #[setter]
     fn set_metadata(&self, notes: &Bound<'_, PyAny>) -> PyResult<()> {
-        let what = "a dict of str by str";
+        let what = "a dict of str to str";
         let wrong = || crate::options::wrong(notes, "metadata", what);
         let dict = notes.cast::<PyDict>().map_err(|_| wrong())?;
         let mut found = std::collections::BTreeMap::new();

@@ -102,7 +102,7 @@ impl<'py> Keywords<'py> {
     fn named(&mut self, name: &'static str) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
         let Some(value) = self.take(name) else { return Ok(Vec::new()) };
         let Ok(dict) = value.cast::<PyDict>() else {
-            return Err(wrong(&value, name, "a dict by name"));
+            return Err(wrong(&value, name, "a dict with names as keys"));
         };
         dict.iter().map(|(key, value)| Ok((key.extract::<String>()?, value))).collect()
     }
@@ -168,8 +168,7 @@ fn quantization(value: &Bound<'_, PyAny>) -> PyResult<linear::Config> {
     let text = match value.cast::<PyString>() {
         Ok(text) => text.to_cow()?.into_owned(),
         Err(_) => {
-            let what =
-                "a dict: `{\"mode\": \"linear_symmetric\", \"dtype\": \"int8\"}`, for instance";
+            let what = "a dict, such as `{\"mode\": \"linear_symmetric\", \"dtype\": \"int8\"}`";
             let text = py.import("json")?.call_method1("dumps", (value,));
             text.and_then(|text| text.extract()).map_err(|_| wrong(value, "quantization", what))?
         }
@@ -186,15 +185,15 @@ fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill_mil::ir::Opset> {
         Ok(text) => text.to_cow()?.into_owned(),
         Err(_) => match value.getattr_opt("name")? {
             Some(name) => name.extract().map_err(|_| wrong(value, "target", "a release"))?,
-            None => return Err(wrong(value, "target", "a release: `ios18`, for instance")),
+            None => return Err(wrong(value, "target", "a release, such as `ios18`")),
         },
     };
     parse_target(&name).ok_or_else(|| {
         let hint =
-            "releases are ios15 to ios18 and ios26, and the macos, watchos and tvos of these years";
+            "releases are ios15 to ios18 and ios26, and the macos, watchos and tvos releases of the same years";
         error::option(
             value.py(),
-            format!("`target` is `{name}`, which is not a release that ML Programs run on"),
+            format!("`target` is `{name}`, which is not a release that supports ML Programs"),
             Some(hint.to_owned()),
         )
     })
@@ -213,7 +212,7 @@ fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u64>>> {
         return Err(wrong(value, "shapes", "sizes from 1 to 2147483647"));
     }
     if shapes.iter().any(|shape| shape.len() != shapes[0].len()) {
-        return Err(wrong(value, "shapes", "shapes of one rank for an input"));
+        return Err(wrong(value, "shapes", "shapes of the same rank for each input"));
     }
     Ok(shapes)
 }
@@ -265,8 +264,12 @@ fn samples(keywords: &mut Keywords<'_>) -> PyResult<()> {
         Some(samples) => *samples = paths,
         None if paths.is_empty() => {}
         None => {
-            let hint = "pass `precision=\"auto\"`, too".to_owned();
-            return Err(error::option(py, "`samples` are for choosing the precision", Some(hint)));
+            let hint = "also pass `precision=\"auto\"`".to_owned();
+            return Err(error::option(
+                py,
+                "`samples` are only used to choose the precision",
+                Some(hint),
+            ));
         }
     }
     Ok(())
@@ -331,7 +334,7 @@ pub(crate) fn lower(keywords: &mut Keywords<'_>) -> PyResult<LowerOptions> {
     }
     if let Some(value) = keywords.take("constant_methods") {
         let Ok(methods) = value.cast::<PyDict>() else {
-            return Err(wrong(&value, "constant_methods", "a dict by name"));
+            return Err(wrong(&value, "constant_methods", "a dict with names as keys"));
         };
         options.constant_methods = constants(methods)?;
     }
@@ -353,7 +356,7 @@ fn constant(value: &Bound<'_, PyAny>) -> PyResult<Constant> {
     Ok(if let Ok(truth) = value.cast::<PyBool>() {
         Constant::Bool(truth.is_true())
     } else if let Ok(number) = value.cast::<PyInt>() {
-        let wide = |_| wrong(value, "constant_methods", "an integer of 64 bits");
+        let wide = |_| wrong(value, "constant_methods", "a 64-bit integer");
         Constant::Int(number.extract().map_err(wide)?)
     } else if let Ok(number) = value.cast::<PyFloat>() {
         Constant::Double(number.value())
@@ -375,7 +378,9 @@ pub(crate) fn specs(value: &Bound<'_, PyAny>) -> PyResult<Vec<CompileSpec>> {
         let item = item?;
         let (key, value) = match item.getattr_opt("key")? {
             Some(key) => (key, item.getattr("value")?),
-            None => item.extract().map_err(|_| wrong(&item, "compile_specs", "key and value"))?,
+            None => item
+                .extract()
+                .map_err(|_| wrong(&item, "compile_specs", "a pair of key and value"))?,
         };
         let value = match value.cast::<PyBytes>() {
             Ok(bytes) => bytes.as_bytes().to_vec(),

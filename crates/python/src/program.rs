@@ -276,7 +276,7 @@ impl Method {
         let names = self.inputs(py)?;
         if inputs.len() > names.len() {
             let (given, count) = (inputs.len(), names.len());
-            let message = format!("{given} inputs are given; `{}` takes {count}", self.name);
+            let message = format!("`{}` got {given} inputs; the maximum is {count}", self.name);
             return Err(error::option(py, message, None));
         }
         let mut all: Vec<(String, Array)> = Vec::new();

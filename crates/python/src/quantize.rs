@@ -130,7 +130,7 @@ fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult
         mean: channels(keywords, "mean")?.unwrap_or(usual.mean),
         std: channels(keywords, "std")?.unwrap_or(usual.std),
     };
-    let count = "a whole number of at least 0";
+    let count = "a non-negative integer";
     let scheme = &mut config.scheme;
     scheme.group_size = keywords.of("group_size", count)?.unwrap_or(scheme.group_size);
     scheme.bits = keywords.of("bits", "1 to 8")?.unwrap_or(scheme.bits);
@@ -141,7 +141,7 @@ fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult
             _ => usize::try_from(size).ok().filter(|size| *size > 0),
         };
         let sizes = sizes.and_then(|(rows, columns)| size(rows).zip(size(columns)));
-        let what = "rows and columns, -1 for all: `(16, -1)`";
+        let what = "numbers of rows and columns, with -1 for all, such as `(16, -1)`";
         scheme.block = sizes.ok_or_else(|| wrong(&block, "block", what))?;
     }
     config.keep = keywords.texts("keep")?;
@@ -166,9 +166,8 @@ fn rules(value: &Bound<'_, PyAny>, usual: Scheme) -> PyResult<Vec<Rule>> {
     let text: String = text
         .and_then(|text| text.extract())
         .map_err(|_| wrong(value, "rules", "a path, or a list of dicts"))?;
-    let texts: Vec<RuleText> = serde_json::from_str(&text).map_err(|failure| {
-        error::option(py, format!("a rule is not understood: {failure}"), None)
-    })?;
+    let texts: Vec<RuleText> = serde_json::from_str(&text)
+        .map_err(|failure| error::option(py, format!("cannot parse a rule: {failure}"), None))?;
     let rules = texts.iter().enumerate().map(|(at, rule)| rule.to_rule(at, usual));
     rules.map(|rule| rule.map_err(|error| error::of_library(py, &error.into()))).collect()
 }
@@ -179,7 +178,7 @@ fn channels(keywords: &mut Keywords<'_>, name: &'static str) -> PyResult<Option<
     if let Ok(all) = value.extract::<f32>() {
         return Ok(Some([all; 3]));
     }
-    value.extract().map(Some).map_err(|_| wrong(&value, name, "a number, or three"))
+    value.extract().map(Some).map_err(|_| wrong(&value, name, "one number, or three"))
 }
 
 /// A sample, or a path of samples.
@@ -222,8 +221,10 @@ fn one(sample: &Bound<'_, PyAny>, at: usize, names: &[String]) -> PyResult<One> 
     };
     if values.len() != names.len() {
         let inputs = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("sample {at} has {} arrays; the program takes {inputs}", values.len());
+        let message = format!(
+            "sample {at} has {} arrays, but the inputs of the program are {inputs}",
+            values.len()
+        );
         let hint = "pass only the inputs, without labels".to_owned();
         return Err(error::option(py, message, Some(hint)));
     }

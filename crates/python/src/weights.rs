@@ -169,9 +169,8 @@ pub(crate) fn quantize_activations(
     rules: &str,
 ) -> PyResult<Model> {
     let model = model.get();
-    let rules: Vec<ActivationRule> = serde_json::from_str(rules).map_err(|failure| {
-        error::option(py, format!("a rule is not understood: {failure}"), None)
-    })?;
+    let rules: Vec<ActivationRule> = serde_json::from_str(rules)
+        .map_err(|failure| error::option(py, format!("cannot parse a rule: {failure}"), None))?;
     let opened = model.opened();
     let made = work::run(py, move |stage| {
         stage.set("running samples".to_owned());

@@ -67,7 +67,7 @@ pub(crate) fn run<T: Send + 'static>(
             Ok(outcome) => break outcome,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                break Err(Failure::Panic("the thread that did the work is gone".to_owned()));
+                break Err(Failure::Panic("the worker thread ended unexpectedly".to_owned()));
             }
         }
         if let Err(interrupt) = py.check_signals() {

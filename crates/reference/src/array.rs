@@ -124,7 +124,11 @@ impl Array {
     }
 
     fn checked(dtype: DType, shape: Vec<usize>, count: usize, elements: Elements) -> Array {
-        assert_eq!(shape.iter().product::<usize>(), count, "elements of a tensor {shape:?}");
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            count,
+            "the number of elements must match shape {shape:?}"
+        );
         Array { dtype, shape, elements }
     }
 
@@ -199,20 +203,23 @@ impl Array {
     /// Decodes a constant tensor.
     pub fn from_constant(constant: &Constant) -> Result<Array> {
         let Some(ty) = constant.tensor_type() else {
-            return Err(Error::new(format!("a constant `{}` is not a tensor", constant.ty)));
+            return Err(Error::new(format!(
+                "a constant of type `{}` is not a tensor",
+                constant.ty
+            )));
         };
         let shape = ty
             .known_shape()
-            .ok_or_else(|| Error::new(format!("a constant `{ty}` has an unknown dimension")))?;
+            .ok_or_else(|| Error::new(format!("constant type `{ty}` has an unknown dimension")))?;
         let shape: Vec<usize> = shape.into_iter().map(|extent| extent as usize).collect();
         if let ConstantData::Strings(strings) = &constant.data {
             return Ok(Array::texts(shape, strings.clone()));
         }
         let Some(bytes) = constant.elements() else {
-            return Err(Error::new("the weight file of the program is not at hand"));
+            return Err(Error::new("the weight file of the program is not available"));
         };
         Array::from_bytes(ty.dtype, &shape, bytes.as_bytes()).ok_or_else(|| {
-            Error::new(format!("the elements of a constant `{ty}` do not fit its type"))
+            Error::new(format!("the elements of a constant do not match its type, `{ty}`"))
         })
     }
 

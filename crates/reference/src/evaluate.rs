@@ -25,9 +25,9 @@ pub fn evaluate(
 ) -> Result<Vec<Array>> {
     let evaluate = || {
         let row = kind.row(opset);
-        let row = row.ok_or_else(|| Error::new(format!("comes later than {opset}")))?;
+        let row = row.ok_or_else(|| Error::new(format!("is not available in {opset}")))?;
         let function = ops::kernel(kind);
-        let function = function.ok_or_else(|| Error::new("has no value of its own"))?;
+        let function = function.ok_or_else(|| Error::new("cannot be evaluated on constants"))?;
         let mut operands = Vec::new();
         let mut parameters: Vec<(String, Range<usize>)> = Vec::new();
         for (name, arrays) in arguments {

@@ -62,7 +62,7 @@ impl Session {
                 let written = outputs.iter().enumerate();
                 written.map(|(index, value)| write(value, &format!("{folder}/{index}"))).collect()
             }
-            _ => Err(format!("{words:?} is not a question").into()),
+            _ => Err(format!("unknown request {words:?}").into()),
         }
     }
 }
@@ -80,11 +80,11 @@ fn read(value: &str) -> Result<Value, Failure> {
         ["double", value] => Value::Double(value.parse()?),
         [name, sizes, order, file] => {
             let found = ScalarType::ALL.iter().find(|scalar| format!("{scalar:?}") == name);
-            let scalar_type = *found.ok_or("that is not a type")?;
+            let scalar_type = *found.ok_or_else(|| format!("unknown element type {name}"))?;
             let data = Buffer::from(fs::read(file)?);
             Value::Tensor(Tensor::with_order(scalar_type, numbers(sizes)?, numbers(order)?, data)?)
         }
-        _ => return Err(format!("{value} is not a value").into()),
+        _ => return Err(format!("cannot parse the value {value}").into()),
     })
 }
 
@@ -101,6 +101,6 @@ fn write(value: &Value, file: &str) -> Result<String, Failure> {
         Value::Int(value) => format!("int:{value}"),
         Value::Bool(value) => format!("bool:{value}"),
         Value::Double(value) => format!("double:{value}"),
-        other => return Err(format!("{other:?} cannot be written").into()),
+        other => return Err(format!("values of this kind cannot be written: {other:?}").into()),
     })
 }

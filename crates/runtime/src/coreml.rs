@@ -123,7 +123,7 @@ fn setting<'s>(specs: &'s [CompileSpec], key: &str) -> Result<Option<&'s str>> {
     match std::str::from_utf8(&spec.value) {
         // Some writers append a NUL byte.
         Ok(text) => Ok(Some(text.trim_end_matches('\0'))),
-        Err(_) => fail!("the setting `{key}` is not text"),
+        Err(_) => fail!("the setting `{key}` is not valid UTF-8"),
     }
 }
 
@@ -202,7 +202,7 @@ fn model_files(directory: &Directory) -> Result<Vec<(&str, &coremill_pte::ByteRo
     let found = [COMPILED, PACKAGE].into_iter().map(|root| directory.below(root));
     match found.into_iter().find(|files| !files.is_empty()) {
         Some(files) => Ok(files),
-        None => fail!("the model: the directory holds neither `{PACKAGE}` nor `{COMPILED}`"),
+        None => fail!("the model's directory contains neither `{PACKAGE}` nor `{COMPILED}`"),
     }
 }
 
@@ -272,7 +272,7 @@ impl Delegate for CoreMlDelegate {
     fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<()> {
         ensure!(
             inputs.len() == self.inputs.len() && outputs.len() == self.outputs.len(),
-            "{} inputs and {} outputs are given; the model has {} and {}",
+            "got {} inputs and {} outputs; the model has {} and {}",
             inputs.len(),
             outputs.len(),
             self.inputs.len(),
@@ -331,7 +331,7 @@ impl Delegate for CoreMlDelegate {
         let read = |port: &ArrayFeature| -> Result<(String, Tensor)> {
             let array = state.read(&port.name).map_err(of_model)?;
             let Some(scalar_type) = ScalarType::of(array.dtype) else {
-                fail!("the state `{}` is of type `{}`", port.name, array.dtype)
+                fail!("the state `{}` has the unsupported type `{}`", port.name, array.dtype)
             };
             let tensor = Tensor::new(scalar_type, array.shape, Buffer::from(array.bytes))?;
             Ok((port.name.clone(), tensor))
@@ -420,7 +420,7 @@ impl coremill_coreml::Output for Place<'_, '_> {
 fn dtype_of(scalar_type: ScalarType) -> Result<DType> {
     match scalar_type.dtype() {
         Some(dtype) => Ok(dtype),
-        None => fail!("Core ML has no elements of type `{scalar_type:?}`"),
+        None => fail!("Core ML has no element type `{scalar_type:?}`"),
     }
 }
 

@@ -25,7 +25,7 @@ impl Method {
             while next < self.chains[chain].len() {
                 ensure!(
                     budget > 0,
-                    "the method performs more than {limit} instructions; a loop may never end"
+                    "the method executes more than {limit} instructions; it may contain an infinite loop"
                 );
                 budget -= 1;
                 let start = hooks.profile.is_some().then(Instant::now);
@@ -70,7 +70,7 @@ impl Method {
             };
             ensure!(
                 same,
-                "{} is given; the program was made for just this: {planned:?}",
+                "got {}; the program was compiled for the fixed value {planned:?}",
                 value.kind()
             );
             return Ok(());
@@ -81,7 +81,7 @@ impl Method {
         let view = tensor.view();
         ensure!(
             view.dtype == slot.dtype,
-            "the tensor has the type `{:?}`; expected `{:?}`",
+            "the tensor has type `{:?}`; expected `{:?}`",
             view.dtype,
             slot.dtype
         );
@@ -90,7 +90,7 @@ impl Method {
             true => view.rank() == slot.sizes.len() && view.bytes.len() <= slot.capacity,
         };
         if !fits {
-            let or_less = if slot.dynamic { ", or others that need no more memory" } else { "" };
+            let or_less = if slot.dynamic { ", or sizes that need no more memory" } else { "" };
             let largest = match self.planned(index) {
                 Some(PlannedValue::Tensor(tensor)) => tensor.sizes.clone(),
                 _ => Vec::new(),
@@ -203,7 +203,7 @@ impl Method {
                 }
                 Value::Tensors(tensors)
             }
-            EValue::Tensors(_) => fail!("value %{index} is a list within a list"),
+            EValue::Tensors(_) => fail!("value %{index} is a nested list"),
             EValue::Tensor(slot) => {
                 let view = self.view(index)?;
                 let shared = match &slot.place {
@@ -258,15 +258,16 @@ fn tensor(values: &[EValue], index: usize) -> Result<&TensorValue> {
 fn ints(values: &[EValue], list: &[usize]) -> Result<Vec<i64>> {
     let int = |index: &usize| match values.get(*index) {
         Some(EValue::Scalar(Scalar::Int(value))) => Ok(*value),
-        _ => Err(Error::new(format!("value %{index} of a list is not an integer"))),
+        _ => Err(Error::new(format!("value %{index}, an element of a list, is not an integer"))),
     };
     list.iter().map(int).collect()
 }
 
 /// Bytes of a value that is stored in the program or by the caller.
 fn shared(buffer: &Buffer, index: usize, length: usize) -> Result<&[u8]> {
-    let bytes = buffer.as_bytes().get(..length);
-    bytes.ok_or_else(|| Error::new(format!("value %{index} is too large")))
+    let held = buffer.as_bytes();
+    let message = || format!("value %{index} needs {length} bytes; its data has {}", held.len());
+    held.get(..length).ok_or_else(|| Error::new(message()))
 }
 
 /// The arena region of a tensor, if it is stored in an arena.
@@ -339,7 +340,7 @@ fn with_tensors(
     for &index in outputs {
         let slot = tensor(values, index)?;
         let Some(part) = part(slot, slot.capacity) else {
-            fail!("value %{index} is written, but belongs to the caller or the program");
+            fail!("value %{index} is written, but its memory belongs to the caller or the program");
         };
         let overlaps = |other: &Part| part.overlaps(other);
         let shares = read.iter().any(overlaps) || written.iter().any(overlaps);
@@ -457,7 +458,7 @@ fn make_view(values: &mut [EValue], from: usize, sizes: usize, to: usize) -> Res
     let count = source.sizes.iter().product();
     let sizes = crate::operators::inferred_sizes(&ints(values, list)?, count)?;
     let wanted = crate::view::count(&sizes)?;
-    ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
+    ensure!(count == wanted, "{count} elements cannot be viewed as a tensor of sizes {sizes:?}");
     let Some(EValue::Tensor(target)) = values.get_mut(to) else {
         fail!("value %{to} is not a tensor")
     };
@@ -482,6 +483,6 @@ fn is_true(values: &[EValue], spaces: &mut [AlignedBuffer], index: usize) -> Res
             let view = Reader { divided: &divided }.tensor(values, index)?;
             Ok(view.bytes.iter().all(|byte| *byte != 0))
         }
-        _ => fail!("value %{index} is a condition; expected a boolean"),
+        _ => fail!("the condition must be a boolean; value %{index} is not"),
     }
 }

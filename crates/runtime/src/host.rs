@@ -77,7 +77,9 @@ impl Backend for HostBackend {
                     let names: Vec<_> =
                         ports.iter().map(|port| format!("`{}`", port.name)).collect();
                     let names = names.join(", ");
-                    fail!("the model's function `{function}` has no `{name}`; it has {names}")
+                    fail!(
+                        "the model's function `{function}` has no feature `{name}`; it has {names}"
+                    )
                 };
                 if feature(&ports[at]).is_none() {
                     fail!("`{name}` of the model is a `{}`; expected a tensor", ports[at].ty)
@@ -164,7 +166,7 @@ impl Delegate for HostDelegate {
     ) -> Result<()> {
         ensure!(
             inputs.len() == self.inputs.len() && outputs.len() == self.outputs.len(),
-            "{} inputs and {} outputs are given; the model has {} and {}",
+            "got {} inputs and {} outputs; the model has {} and {}",
             inputs.len(),
             outputs.len(),
             self.inputs.len(),
@@ -191,9 +193,7 @@ impl Delegate for HostDelegate {
         }
         let mut ordered = Vec::with_capacity(taken.len());
         for (port, input) in self.session.inputs().iter().zip(taken) {
-            let Some(input) = input else {
-                fail!("the model's input `{}` is not given", port.name)
-            };
+            let Some(input) = input else { fail!("the model's input `{}` is missing", port.name) };
             ordered.push(input);
         }
         let mut targets = self.targets(&ordered, outputs, hooks.observe.is_some())?;
@@ -234,7 +234,9 @@ impl Delegate for HostDelegate {
                 let bytes = Buffer::from(array.to_bytes()?);
                 Tensor::new(ScalarType::of(array.dtype())?, array.shape().to_vec(), bytes).ok()
             });
-            let Some(tensor) = tensor else { fail!("the state `{}` holds no numbers", port.name) };
+            let Some(tensor) = tensor else {
+                fail!("the state `{}` is not a tensor of numbers", port.name)
+            };
             states.push((port.name.clone(), tensor));
         }
         Ok(states)
@@ -346,7 +348,7 @@ fn to_input<'v>(view: &View<'v>, port: &FeatureSpec) -> Result<Input<'v>> {
             let whole = view.contiguous::<i64>();
             let lost = whole.iter().zip(&numbers).find(|(whole, float)| **float as i64 != **whole);
             if let Some((whole, _)) = lost {
-                fail!("the element {whole} cannot be held by the `{dtype}` that the model takes");
+                fail!("the model's `{dtype}` input cannot represent the element {whole} exactly");
             }
         }
         if dtype == DType::Fp16 {
@@ -354,7 +356,9 @@ fn to_input<'v>(view: &View<'v>, port: &FeatureSpec) -> Result<Input<'v>> {
         }
         return Ok(Input::Array(Array::floats(DType::Fp32, shape, numbers)));
     }
-    let Some(range) = range_of(dtype) else { fail!("the model takes a `{}`", port.ty) };
+    let Some(range) = range_of(dtype) else {
+        fail!("inputs of type `{}` are not supported", port.ty)
+    };
     let numbers = whole_numbers(view)?;
     let fit = |number: i64| match dtype {
         DType::Bool => Ok(i32::from(number != 0)),
@@ -379,7 +383,7 @@ fn whole_numbers(view: &View) -> Result<Vec<i64>> {
     let whole = |float: f64| {
         // Up to 2⁵³ every integer is a 64-bit float.
         let is_whole = float.fract() == 0.0 && float.abs() <= (1u64 << 53) as f64;
-        ensure!(is_whole, "the element {float} is not an integer, which the model takes");
+        ensure!(is_whole, "the model requires integers, got the element {float}");
         Ok(float as i64)
     };
     floats.into_iter().map(whole).collect()
@@ -427,7 +431,10 @@ fn write(array: &Array, out: &mut OutTensor) -> Result<()> {
         Elements::Floats(floats) if integers.is_some() && !is_bool => {
             let whole = |float: &f32| {
                 let dtype = out.dtype;
-                ensure!(float.fract() == 0.0, "the element {float} is no integer of `{dtype:?}`");
+                ensure!(
+                    float.fract() == 0.0,
+                    "the element {float} is not an integer, as `{dtype:?}` requires"
+                );
                 ensure!(float.abs() < 9e18, "the element {float} does not fit `{dtype:?}`");
                 fits(*float as i64)
             };

@@ -20,7 +20,7 @@ impl AlignedBuffer {
     pub(crate) fn new(length: usize) -> Result<AlignedBuffer> {
         match Arena::reserve(length.div_ceil(size_of::<f32>())) {
             Some(words) => Ok(AlignedBuffer { words, length }),
-            None => fail!("{length} bytes of memory are more than the system has"),
+            None => fail!("cannot allocate {length} bytes of memory"),
         }
     }
 
@@ -81,7 +81,7 @@ impl<'a> SplitArena<'a> {
                 }
                 ensure!(
                     from >= start && end - start <= remaining.len(),
-                    "the bytes {from} to {end} of arena {index} are written twice, or not there"
+                    "the bytes {from}..{end} of arena {index} are out of bounds or overlap another output"
                 );
                 let (gap, tail) = remaining.split_at_mut(from - start);
                 let (taken, tail) = tail.split_at_mut(end - from);
@@ -109,7 +109,7 @@ impl<'a> SplitArena<'a> {
         });
         ensure!(
             bytes.is_some(),
-            "the bytes {:?} of arena {} are read and written at a time, or not there",
+            "the bytes {:?} of arena {} are out of bounds or overlap an output",
             part.range,
             part.space
         );

@@ -132,7 +132,7 @@ impl Method {
                     let inputs = delegates[*delegate].delegate.inputs();
                     ensure!(
                         inputs <= arguments.len(),
-                        "`{}` takes {inputs} inputs; {} values are given",
+                        "`{}` requires {inputs} inputs, got {} values",
                         delegates[*delegate].id,
                         arguments.len()
                     );
@@ -253,7 +253,7 @@ fn load(
     let ordered = axes.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8));
     ensure!(
         sizes.len() <= MAX_RANK && ordered,
-        "{:?} is not an order of {} dimensions",
+        "the dimension order {:?} is not a permutation of {} dimensions",
         tensor.dim_order,
         sizes.len()
     );
@@ -266,7 +266,7 @@ fn load(
         };
         match offset.filter(fits) {
             Some(offset) => Ok(Place::Space { space, offset }),
-            None => fail!("{length} bytes at {} reach out of arena {space}", place.offset),
+            None => fail!("{length} bytes at offset {} exceed arena {space}", place.offset),
         }
     };
     let of_program = |data: Option<&ByteRope>, what: &str, index: u32| -> Result<Buffer> {
@@ -279,11 +279,13 @@ fn load(
     let external = || -> Result<Buffer> {
         let name = tensor.name.as_deref().unwrap_or_default();
         let Some(data) = shared.external.get(name) else {
-            fail!("the elements of `{name}` are in another file; pass its `.ptd` file")
+            fail!(
+                "the elements of `{name}` are stored in a `.ptd` file, which must be passed as well"
+            )
         };
         match data.to_buffer().slice(0..length) {
             Some(buffer) => Ok(buffer),
-            None => fail!("`{name}` has {length} bytes; the file has {} for it", data.len()),
+            None => fail!("`{name}` has {length} bytes; the `.ptd` file has {} for it", data.len()),
         }
     };
     let place = match tensor.placement {
@@ -315,7 +317,7 @@ fn put(place: Place, initial: &Buffer, spaces: &mut [AlignedBuffer]) -> Result<P
         let target = &mut spaces[space].bytes_mut()[offset..][..initial.len()];
         let read = initial.read_at(0, target);
         read.map_err(|error| {
-            Error::new(format!("the initial value cannot be read: {error}")).with_source(error)
+            Error::new(format!("cannot read the initial value: {error}")).with_source(error)
         })?;
     }
     Ok(place)
@@ -336,7 +338,7 @@ fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
             kernel
         })
         .collect();
-    ensure!(missing.is_empty(), "no kernel supports {}", missing.join(", "));
+    ensure!(missing.is_empty(), "no kernel implements {}", missing.join(", "));
     let mut chains = Vec::with_capacity(plan.chains.len());
     for chain in &plan.chains {
         let mut steps = Vec::with_capacity(chain.instructions.len());
@@ -364,7 +366,7 @@ fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
                     let target = *target as usize;
                     ensure!(
                         target <= chain.instructions.len(),
-                        "instruction {index} jumps to {target} of {}",
+                        "instruction {index} jumps to instruction {target}; the chain has {}",
                         chain.instructions.len()
                     );
                     Step::JumpFalse { condition: known(*condition, plan)?, target }
@@ -389,7 +391,7 @@ fn kernel_step(
 ) -> Result<Step> {
     ensure!(
         arguments.len() == kernel.arity(),
-        "{} values are given; the kernel takes {}",
+        "got {} values; the kernel expects {}",
         arguments.len(),
         kernel.arity()
     );
@@ -405,7 +407,7 @@ fn kernel_step(
     let mut outputs = Vec::new();
     let tensor = |index: usize| match &plan.values[index] {
         PlannedValue::Tensor(_) => Ok(index),
-        _ => Err(Error::new(format!("value %{index} is written; it is not a tensor"))),
+        _ => Err(Error::new(format!("value %{index} is written, but is not a tensor"))),
     };
     for (letter, index) in kernel.inputs().chars().zip(&all) {
         if letter == 'M' {
@@ -419,7 +421,7 @@ fn kernel_step(
                     outputs.push(tensor(known(*id, plan)?)?);
                 }
             }
-            ('L', _) => fail!("value %{index} is written; it is not a list of tensors"),
+            ('L', _) => fail!("value %{index} is written, but is not a list of tensors"),
             // One of several outputs may be absent if it is unused.
             _ => outputs.push(tensor(index)?),
         }
@@ -464,7 +466,7 @@ impl<'m> Results<'m> {
         let view = self.view(index)?;
         let length = view.bytes().len();
         let Some(memory) = memory.get_mut(..length) else {
-            fail!("result {index} takes {length} bytes; there is memory for {}", memory.len())
+            fail!("result {index} has {length} bytes; the memory has only {}", memory.len())
         };
         memory.copy_from_slice(&view.contiguous_bytes());
         Ok(view.sizes)

@@ -96,7 +96,7 @@ pub(crate) fn promote(left: ScalarType, right: ScalarType) -> Result<ScalarType>
         _ => None,
     };
     let (Some(first), Some(second)) = (rank(left), rank(right)) else {
-        fail!("`{left:?}` and `{right:?}` have no type in common");
+        fail!("`{left:?}` and `{right:?}` have no common type");
     };
     let (low, high) = if first < second { (left, right) } else { (right, left) };
     Ok(match (low, high) {

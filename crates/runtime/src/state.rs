@@ -60,10 +60,10 @@ impl Method {
     fn put_value(&mut self, index: usize, value: &Tensor) -> Result {
         let view = value.view();
         let EValue::Tensor(slot) = &mut self.values[index] else { fail!("it is not a tensor") };
-        let Place::Space { space, offset } = slot.place else { fail!("it has no memory") };
+        let Place::Space { space, offset } = slot.place else { fail!("it has no planned memory") };
         ensure!(
             view.dtype == slot.dtype && view.sizes == slot.sizes,
-            "expected a tensor of `{:?}` with the sizes {:?}, got `{:?}` with {:?}",
+            "expected a `{:?}` tensor of sizes {:?}, got `{:?}` of sizes {:?}",
             slot.dtype,
             slot.sizes,
             view.dtype,

@@ -45,13 +45,13 @@ impl Value {
         match self {
             Value::None => "nothing",
             Value::Int(_) => "an integer",
-            Value::Bool(_) => "a truth value",
+            Value::Bool(_) => "a boolean",
             Value::Double(_) => "a float",
             Value::String(_) => "text",
             Value::Tensor(_) => "a tensor",
             Value::Ints(_) => "integers",
             Value::Doubles(_) => "floats",
-            Value::Bools(_) => "truth values",
+            Value::Bools(_) => "booleans",
             Value::Tensors(_) => "tensors",
         }
     }
@@ -83,7 +83,7 @@ impl Tensor {
         check_order(&sizes, &dim_order)?;
         ensure!(
             length(scalar_type, &sizes) == Some(data.len()),
-            "{} bytes are no tensor of `{scalar_type:?}` and the sizes {sizes:?}",
+            "{} bytes do not match a `{scalar_type:?}` tensor of sizes {sizes:?}",
             data.len()
         );
         Ok(Tensor { scalar_type, sizes, dim_order, data })
@@ -117,7 +117,7 @@ impl Tensor {
         read: fn([u8; N]) -> T,
     ) -> Result<Vec<T>> {
         let found = self.scalar_type;
-        ensure!(found == wanted, "the elements are of type `{found:?}`, not `{wanted:?}`");
+        ensure!(found == wanted, "the elements have type `{found:?}`, not `{wanted:?}`");
         let bytes = self.contiguous_bytes();
         Ok(bytes.as_chunks().0.iter().map(|element| read(*element)).collect())
     }

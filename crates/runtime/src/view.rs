@@ -43,7 +43,7 @@ impl<'a> View<'a> {
         check_order(sizes, order)?;
         ensure!(
             length(dtype, sizes) == Some(bytes.len()),
-            "{} bytes are no tensor of `{dtype:?}` and the sizes {sizes:?}",
+            "{} bytes do not match a `{dtype:?}` tensor of sizes {sizes:?}",
             bytes.len()
         );
         Ok(View { dtype, sizes, order, bytes })
@@ -145,7 +145,7 @@ impl<'a> OutTensor<'a> {
         let needed = length(dtype, &sizes);
         ensure!(
             grow.is_some() || needed.is_some_and(|needed| needed <= memory.len()),
-            "a tensor of `{dtype:?}` and the sizes {sizes:?} does not fit in {} bytes",
+            "a `{dtype:?}` tensor of sizes {sizes:?} does not fit in {} bytes",
             memory.len()
         );
         Ok(OutTensor { dtype, sizes, order, dynamic: dynamic || grow.is_some(), memory, grow })
@@ -194,7 +194,7 @@ impl OutTensor<'_> {
     pub fn copy_from(&mut self, view: &View<'_>) -> Result {
         ensure!(
             view.dtype == self.dtype,
-            "the elements have the type `{:?}`; expected `{:?}`",
+            "the elements have type `{:?}`; expected `{:?}`",
             view.dtype,
             self.dtype
         );
@@ -213,11 +213,11 @@ impl OutTensor<'_> {
         }
         ensure!(
             self.dynamic,
-            "the result has the sizes {sizes:?}, the output is planned for {accepted:?}"
+            "the result has sizes {sizes:?}; the output is planned for {accepted:?}"
         );
         ensure!(
             sizes.len() == accepted.len(),
-            "the result has the sizes {sizes:?}, the output has the rank {}",
+            "the result has sizes {sizes:?}; the output has rank {}",
             accepted.len()
         );
         if let Some(grow) = &mut self.grow {
@@ -225,7 +225,7 @@ impl OutTensor<'_> {
         }
         ensure!(
             fits(self.memory),
-            "the result has the sizes {sizes:?}; the output's memory holds {} bytes",
+            "the result has sizes {sizes:?}; the output's memory holds {} bytes",
             self.memory.len()
         );
         self.sizes = sizes.to_vec();
@@ -294,12 +294,12 @@ pub(crate) fn length(dtype: ScalarType, sizes: &[usize]) -> Option<usize> {
 
 /// Checks that `order` is a permutation of the dimensions.
 pub(crate) fn check_order(sizes: &[usize], order: &[u8]) -> Result {
-    ensure!(sizes.len() <= MAX_RANK, "a tensor has at most {MAX_RANK} dimensions");
+    ensure!(sizes.len() <= MAX_RANK, "the rank must be at most {MAX_RANK}, got {}", sizes.len());
     let mut sorted = order.to_vec();
     sorted.sort_unstable();
     ensure!(
         sorted.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8)),
-        "{order:?} is not an order of {} dimensions",
+        "the dimension order {order:?} is not a permutation of {} dimensions",
         sizes.len()
     );
     Ok(())
@@ -414,7 +414,7 @@ pub(crate) fn broadcast(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
     });
     let joined: Option<Vec<usize>> = joined.collect();
     let Some(joined) = joined else {
-        crate::error::fail!("tensors of the sizes {left:?} and {right:?} do not broadcast");
+        crate::error::fail!("tensors of sizes {left:?} and {right:?} cannot be broadcast together");
     };
     Ok(joined)
 }
@@ -427,10 +427,7 @@ pub(crate) fn broadcast_strides(view: &View, sizes: &[usize]) -> Result<Vec<usiz
         view.sizes.iter().zip(&sizes[lead..]).all(|(own, size)| own == size || *own == 1)
     });
     let Some(lead) = lead.filter(|_| fits) else {
-        crate::error::fail!(
-            "a tensor of the sizes {:?} does not broadcast to {sizes:?}",
-            view.sizes
-        );
+        crate::error::fail!("a tensor of sizes {:?} cannot be broadcast to {sizes:?}", view.sizes);
     };
     let stride = |axis: usize| match axis.checked_sub(lead) {
         Some(axis) if view.sizes[axis] != 1 => own[axis],
@@ -443,7 +440,7 @@ pub(crate) fn broadcast_strides(view: &View, sizes: &[usize]) -> Result<Vec<usiz
 pub(crate) fn count(sizes: &[usize]) -> Result<usize> {
     match sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size)) {
         Some(count) => Ok(count),
-        None => crate::error::fail!("a tensor of the sizes {sizes:?} has too many elements"),
+        None => crate::error::fail!("a tensor of sizes {sizes:?} has too many elements"),
     }
 }
 
@@ -453,6 +450,6 @@ pub(crate) fn sizes_of(sizes: &[i64]) -> Result<Vec<usize>> {
         sizes.iter().map(|size| usize::try_from(*size).ok()).collect();
     match converted {
         Some(converted) if converted.len() <= MAX_RANK => Ok(converted),
-        _ => crate::error::fail!("{sizes:?} are no sizes of a tensor"),
+        _ => crate::error::fail!("{sizes:?} are not valid sizes of a tensor"),
     }
 }

@@ -127,7 +127,7 @@ fn third_party_backend_executes_its_delegate() {
         assert_eq!(floats(&memory[..16]), [1.0, 3.0, 5.0, 7.0]);
         assert_eq!(memory[16..], [9; 4]);
         let error = results.copy_to(0, &mut [9; 15]).expect_err("it does not fit");
-        assert_eq!(error.message(), "result 0 takes 16 bytes; there is memory for 15");
+        assert_eq!(error.message(), "result 0 has 16 bytes; the memory has only 15");
         let error = results.value(1).expect_err("there is one result");
         assert_eq!(error.message(), "result 1 is out of range; the method returned 1");
 
@@ -141,7 +141,7 @@ fn third_party_backend_executes_its_delegate() {
         let third = third[0].as_tensor().expect("a tensor");
         assert_eq!(third.to_floats().expect("floats"), [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
         let error = third.to_integers().expect_err("the elements are floats");
-        assert_eq!(error.message(), "the elements are of type `Float`, not `Long`");
+        assert_eq!(error.message(), "the elements have type `Float`, not `Long`");
     }
 }
 

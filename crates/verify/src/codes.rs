@@ -249,7 +249,7 @@ codes! {
         "the Neural Engine computes in `fp16` only",
         "compute once outside the model, or fold it";
     Warning GatherForSlice "gather-for-slice":
-        "`gather` takes one fixed element",
+        "`gather` selects one fixed element",
         "before A16 and M4, a fixed index on the last axis is reported to read wrong elements; later chips run such a `gather`",
         "use `slice_by_index` with `squeeze_mask`";
     Warning RuntimeIndex "runtime-index":
@@ -318,7 +318,7 @@ codes! {
         "the Neural Engine is reported to support only scales per tensor or per output channel",
         "quantize per output channel, or palettize";
     Warning LateSlice "late-slice":
-        "a slice starts behind the first element of the last axis",
+        "a slice starts after the first element of the last axis",
         "on the Neural Engine, values above 4094 are reported to become infinite",
         "slice another axis, or split the tensor earlier";
     Warning TransposedValues "transposed-values":

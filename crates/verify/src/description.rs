@@ -33,8 +33,9 @@ fn versions(model: &Model, findings: &mut Findings) {
     let version = model.specification_version;
     if Opset::from_specification_version(version).is_none() {
         let [first, .., last] = Opset::ALL.map(Opset::specification_version);
-        let message =
-            format!("the specification version is {version}; known are {first} to {last}");
+        let message = format!(
+            "the specification version is {version}; supported versions are {first} to {last}"
+        );
         findings.report(Code::SpecificationVersion, Location::model(), message);
         return;
     }
@@ -86,7 +87,7 @@ fn functions(model: &Model, findings: &mut Findings) {
     for (index, function) in functions.iter().enumerate() {
         if !described.contains(function.name.as_str()) {
             let at = FunctionContext { index, function, target: function.opset };
-            let message = "the description says nothing about this function";
+            let message = "the description does not contain this function";
             findings.report(Code::DescriptionFunction, at.place(), message);
         }
     }
@@ -167,13 +168,13 @@ fn enumerations(at: FunctionContext<'_>, inputs: &[FeatureDescription], findings
         let location = at.place().feature(FeatureRole::Input, &other.name);
         if at.target < Opset::Ios18 {
             let message = format!(
-                "has enumerated shapes, and so has `{}`; this needs iOS18, but the model is for {}",
+                "has enumerated shapes, and so does `{}`; this needs iOS18, but the model is for {}",
                 first.name, at.target
             );
             findings.report(Code::EnumeratedTooNew, location, message);
         } else if other_count != count {
             let message = format!(
-                "has {other_count} enumerated shapes, but `{}` has {count}; they go together one by one",
+                "has {other_count} enumerated shapes, but `{}` has {count}; the numbers must be equal",
                 first.name
             );
             findings.report(Code::FeatureShape, location, message);
@@ -237,7 +238,7 @@ impl Classes {
                 Some(KeyType::String) | None => "strings",
             };
             let message = format!(
-                "is described as another type than that of the {what}; the labels are {key}"
+                "is described with a type that does not match the {what}; the labels are {key}"
             );
             findings.report(Code::Classifier, bound.location(), message);
         }
@@ -263,14 +264,18 @@ fn classifier(
         let message = match (stated, given) {
             (Some(stated), Some(given)) if stated != given => {
                 format!(
-                    "the predicted {what} are said to be `{stated}`, but `classify` gives `{given}`"
+                    "the description names `{stated}` as predicted {what}, but `classify` returns `{given}`"
                 )
             }
             (None, Some(given)) => {
-                format!("`classify` gives `{given}`, but the description names no predicted {what}")
+                format!(
+                    "`classify` returns `{given}`, but the description names no predicted {what}"
+                )
             }
             (Some(stated), None) if signature.output(stated).is_none() => {
-                format!("the predicted {what} are said to be `{stated}`, which is not an output")
+                format!(
+                    "the description names `{stated}` as predicted {what}, which is not an output"
+                )
             }
             _ => continue,
         };

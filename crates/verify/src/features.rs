@@ -125,7 +125,7 @@ fn check_array(
         ShapeFlexibility::Ranged(ranges) => check_ranges(ranges, &array.shape, dims, found),
     }
     if bound.role == FeatureRole::State && array.flexibility != ShapeFlexibility::Fixed {
-        let message = "is a state of several shapes; expected a fixed shape".to_owned();
+        let message = "is a state with several shapes; expected a fixed shape".to_owned();
         found.push((Code::FeatureShape, message));
     }
 }
@@ -137,7 +137,7 @@ fn fits(shape: &[i64], dims: &[Dim]) -> Result<(), String> {
     }
     for (axis, (&extent, dim)) in shape.iter().zip(dims).enumerate() {
         match u64::try_from(extent) {
-            Err(_) => return Err(format!("dimension {axis} is {extent}")),
+            Err(_) => return Err(format!("dimension {axis} is negative: {extent}")),
             Ok(extent) if !dim.may_equal(&Dim::Known(extent)) => {
                 return Err(format!("dimension {axis} is {extent}, not {dim}"));
             }
@@ -155,7 +155,7 @@ fn check_enumerated(
     found: &mut Vec<Finding>,
 ) {
     if shapes.is_empty() {
-        found.push((Code::FeatureShape, "enumerates no shape".to_owned()));
+        found.push((Code::FeatureShape, "enumerates no shapes".to_owned()));
         return;
     }
     for shape in shapes {
@@ -198,14 +198,14 @@ fn range_fault(range: SizeRange, dim: &Dim, default: i64) -> Option<String> {
     let upper = range.upper_bound().map_or("any".to_owned(), |upper| upper.to_string());
     let shown = format!("ranges from {} to {upper}", range.lower);
     if range.upper_bound().is_some_and(|upper| upper < range.lower) {
-        return Some(format!("{shown}, which is nothing"));
+        return Some(format!("{shown}, which is empty"));
     }
     if let Some(extent) = dim.known() {
         let fixed = range.is_fixed() && range.lower == extent;
         return (!fixed).then(|| format!("{shown}, but the function fixes it to {extent}"));
     }
     let within = u64::try_from(default).is_ok_and(|default| range.contains(default));
-    (!within).then(|| format!("{shown}, without the default {default}"))
+    (!within).then(|| format!("{shown}, which excludes the default {default}"))
 }
 
 fn check_image(
@@ -222,7 +222,10 @@ fn check_image(
         return found.push(mismatch(message));
     };
     match image.color_space.channels() {
-        None => found.push(mismatch(format!("is an image of {}", image.color_space))),
+        None => found.push(mismatch(format!(
+            "is an image of {}, which is not supported",
+            image.color_space
+        ))),
         Some(expected) if !channels.may_equal(&Dim::Known(expected)) => {
             let message = format!(
                 "is an image of {}, which has {expected} channels, but the function has {channels}",

@@ -15,11 +15,11 @@ pub(super) fn check(at: FunctionContext<'_>, layout: &Layout, findings: &mut Fin
     let inputs = function.inputs();
     let outputs = function.outputs();
     if inputs.is_empty() && at.target < Opset::Ios18 {
-        let message = format!("takes nothing, which needs iOS18; the target is {}", at.target);
+        let message = format!("has no inputs, which needs iOS18; the target is {}", at.target);
         findings.report(Code::NoInputs, at.place(), message);
     }
     if outputs.is_empty() {
-        findings.report(Code::NoOutputs, at.place(), "gives nothing");
+        findings.report(Code::NoOutputs, at.place(), "has no outputs");
     }
 
     for &input in inputs {
@@ -28,7 +28,7 @@ pub(super) fn check(at: FunctionContext<'_>, layout: &Layout, findings: &mut Fin
             ty => input_type(at, input, ty, findings),
         }
         if layout.uses[input.index()] == 0 {
-            findings.report(Code::UnusedInput, at.value(input), "is an input that nothing uses");
+            findings.report(Code::UnusedInput, at.value(input), "is an unused input");
         }
     }
 
@@ -41,7 +41,7 @@ pub(super) fn check(at: FunctionContext<'_>, layout: &Layout, findings: &mut Fin
             continue;
         }
         if taken.contains(&output) {
-            let message = "is an input that is returned as it is";
+            let message = "is an input that is returned unchanged";
             findings.report(Code::PassedThrough, at.value(output), message);
             continue;
         }

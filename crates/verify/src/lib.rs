@@ -179,7 +179,7 @@ fn check_functions(
     for (index, function) in program.functions.iter().enumerate() {
         let at = FunctionContext { index, function, target: target(function) };
         if !names.insert(function.name.as_str()) {
-            let message = format!("another function is called `{}` too", function.name);
+            let message = format!("another function is also called `{}`", function.name);
             findings.report(Code::DuplicateFunction, at.place(), message);
         }
         checked.push(structure::check(at, findings).map(|mut layout| {

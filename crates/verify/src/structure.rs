@@ -88,7 +88,7 @@ impl Walk<'_, '_> {
                 continue;
             }
             if depth >= MAX_BLOCK_DEPTH && !self.function.op(op).blocks.is_empty() {
-                let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
+                let message = format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels");
                 self.broken(Code::DeepNesting, Some(op), message);
                 continue;
             }
@@ -109,12 +109,12 @@ impl Walk<'_, '_> {
     ) {
         match seen.get_mut(block.index()) {
             None => {
-                let message = format!("runs {block}, but the function holds {}", seen.len());
+                let message = format!("runs {block}, but the function has {} blocks", seen.len());
                 self.broken(Code::DanglingId, by, message);
                 return;
             }
             Some(seen) if *seen => {
-                let message = format!("runs {block}, which something else runs already");
+                let message = format!("runs {block}, which is already in use");
                 self.broken(Code::SharedBlock, by, message);
                 return;
             }
@@ -136,12 +136,13 @@ impl Walk<'_, '_> {
         match self.op_seen.get_mut(id.index()) {
             None => {
                 let held = self.op_seen.len();
-                let message = format!("a block holds {id}, but the function has {held} operations");
+                let message =
+                    format!("a block contains {id}, but the function has {held} operations");
                 self.broken(Code::DanglingId, None, message);
                 return false;
             }
             Some(seen) if *seen => {
-                self.broken(Code::SharedOp, Some(id), "stands in two places".to_owned());
+                self.broken(Code::SharedOp, Some(id), "appears in two positions".to_owned());
                 return false;
             }
             Some(seen) => *seen = true,
@@ -164,7 +165,7 @@ impl Walk<'_, '_> {
         if value.index() < held {
             return true;
         }
-        let message = format!("refers to {value}, but the function holds {held} values");
+        let message = format!("refers to {value}, but the function has {held} values");
         self.broken(Code::DanglingId, by, message);
         false
     }
@@ -179,7 +180,7 @@ impl Walk<'_, '_> {
             self.broken(Code::MisplacedValue, by, message);
         } else if stated.definition != definition {
             let message = format!(
-                "`{}` stands {}, but says that it stands {}",
+                "`{}` is defined {}, but its recorded definition is {}",
                 stated.name,
                 described(definition),
                 described(stated.definition)
@@ -207,7 +208,7 @@ fn described(definition: Definition) -> String {
 fn names(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     let function = at.function;
     if !is_plain(&function.name) {
-        let message = format!("`{}` cannot name a function", function.name);
+        let message = format!("`{}` is not a valid function name", function.name);
         findings.report(Code::InvalidName, at.place(), message);
     }
     let inputs = layout.blocks.iter().flat_map(|&block| &function.block(block).inputs);
@@ -215,7 +216,7 @@ fn names(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     for &id in inputs.chain(outputs) {
         let name = &function.value(id).name;
         if !is_plain(name) {
-            let message = format!("`{name}` cannot name a value");
+            let message = format!("`{name}` is not a valid value name");
             findings.report(Code::InvalidName, at.value(id), message);
         }
     }
@@ -223,7 +224,7 @@ fn names(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     for &id in &layout.ops {
         let name = function.op(id).attributes.get("name").and_then(|name| name.as_str());
         if let Some(name) = name.filter(|name| !ops.insert(*name)) {
-            let message = format!("another operation is named `{name}` too");
+            let message = format!("another operation is also named `{name}`");
             findings.report(Code::DuplicateOpName, at.op(id).parameter("name"), message);
         }
     }
@@ -277,7 +278,7 @@ fn scopes(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings)
                     layout.refused[owner.index()] = true;
                 }
                 let location = frame.owner.map_or_else(|| at.place(), |op| at.op(op));
-                let message = format!("returns a value: {}", scope.undefined(output));
+                let message = format!("returns an undefined value: {}", scope.undefined(output));
                 findings.report(Code::UndefinedValue, location, message);
             }
         }
@@ -285,7 +286,7 @@ fn scopes(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings)
         frames.pop();
     }
     for value in scope.clashes {
-        let message = format!("another value is called `{}` too", function.value(value).name);
+        let message = format!("another value is also called `{}`", function.value(value).name);
         findings.report(Code::DuplicateName, at.value(value), message);
     }
 }

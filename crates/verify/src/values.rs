@@ -76,7 +76,7 @@ impl MissingWeights {
                 count => format!("; so do {} more constants", count - 1),
             };
             let message =
-                format!("refers to `{file}`, which was not found or has no such place{others}");
+                format!("refers to `{file}`, which was not found or has no such offset{others}");
             let location = Location { file: Some(file), ..location };
             findings.report(Code::WeightMissing, location, message);
         }
@@ -112,7 +112,7 @@ fn check_constant(
 
 fn check_shallow(constant: &Constant) -> Result<(), (Code, String)> {
     let mismatch = |found: &str| {
-        Err((Code::ConstantType, format!("is declared as `{}`, but states {found}", constant.ty)))
+        Err((Code::ConstantType, format!("is declared as `{}`, but contains {found}", constant.ty)))
     };
     match (&constant.data, &constant.ty) {
         (ConstantData::Bytes(bytes), Type::Tensor(tensor)) => {
@@ -159,7 +159,7 @@ fn check_shallow(constant: &Constant) -> Result<(), (Code, String)> {
         (ConstantData::Sequence(parts), Type::Tuple(types)) => {
             let fits = parts.len() == types.len()
                 && parts.iter().zip(types).all(|(part, ty)| part.ty.is_compatible(ty));
-            if fits { Ok(()) } else { mismatch("other parts") }
+            if fits { Ok(()) } else { mismatch("other elements") }
         }
         (ConstantData::Entries(entries), Type::Dictionary(key, value)) => {
             let fits =
@@ -167,7 +167,7 @@ fn check_shallow(constant: &Constant) -> Result<(), (Code, String)> {
             if fits { Ok(()) } else { mismatch("other entries") }
         }
         (ConstantData::Bytes(_), _) => mismatch("bytes"),
-        (ConstantData::Weight(_), _) => mismatch("a place in a weight file"),
+        (ConstantData::Weight(_), _) => mismatch("a reference to a weight file"),
         (ConstantData::Strings(_), _) => mismatch("strings"),
         (ConstantData::Sequence(_), _) => mismatch("a sequence"),
         (ConstantData::Entries(_), _) => mismatch("entries"),
@@ -179,7 +179,7 @@ fn check_bytes(constant: &Constant, found: u64) -> Result<(), (Code, String)> {
         None => Err(unsized_type(constant)),
         Some(expected) if expected != found => Err((
             Code::ConstantSize,
-            format!("`{}` takes {expected} bytes, found {found}", constant.ty),
+            format!("`{}` requires {expected} bytes, found {found}", constant.ty),
         )),
         Some(_) => Ok(()),
     }

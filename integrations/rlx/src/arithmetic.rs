@@ -95,11 +95,14 @@ fn region<'g>(
         let operand = |operand: &ChainOperand| match *operand {
             ChainOperand::Input(at) => match inputs.get(at as usize) {
                 Some(input) => Ok(*input),
-                None => site.refuse(format!("refers to input {at} of {}", inputs.len())),
+                None => site.refuse(format!(
+                    "refers to input {at}, but the number of inputs is {}",
+                    inputs.len()
+                )),
             },
             ChainOperand::Step(at) => match steps.get(at as usize) {
                 Some(step) => Ok(*step),
-                None => site.refuse(format!("refers to step {at}, which comes later")),
+                None => site.refuse(format!("refers to step {at}, which is not an earlier step")),
             },
         };
         let next = match step {
@@ -116,7 +119,7 @@ fn region<'g>(
     match (steps.last(), inputs.first()) {
         (Some(last), _) => Ok(*last),
         (None, Some(first)) => Ok(*first),
-        (None, None) => site.refuse("has neither steps nor inputs"),
+        (None, None) => site.refuse("must have at least one step or input"),
     }
 }
 
@@ -154,7 +157,8 @@ fn running<'g>(
     let Some(extent) =
         usize::try_from(axis).ok().filter(|&axis| axis < rank).map(|axis| x.extent(axis))
     else {
-        return site.refuse(format!("runs along axis {axis} of a tensor of rank {rank}"));
+        return site
+            .refuse(format!("has axis {axis}, which is out of range for a tensor of rank {rank}"));
     };
     let later = |x: Tensor<'g>, by: usize| {
         let mut shape = x.shape();

@@ -55,7 +55,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let count: usize = x.shape().iter().product();
             if places * width == 0 || !count.is_multiple_of(places * repeats * width) {
                 return site.refuse(format!(
-                    "turns {places} places, {repeats} times each, of {count} elements"
+                    "cannot rotate {places} positions, repeated {repeats} times each, of a tensor with {count} elements"
                 ));
             }
             let tables = nn::axial_tables(site.graph, *head_dim, f64::from(*theta), *end_y, *end_x);
@@ -135,7 +135,7 @@ impl Layout {
             4 if query.extent(1) == heads => Ok(Layout::HeadsFirst),
             4 if query.extent(2) == heads => Ok(Layout::HeadsLast),
             3 if heads > 0 && query.extent(2).is_multiple_of(heads) => Ok(Layout::Flat(heads)),
-            _ => site.refuse(format!("finds no axis of {heads} heads in {:?}", query.shape())),
+            _ => site.refuse(format!("has no axis of {heads} heads in shape {:?}", query.shape())),
         }
     }
 
@@ -219,12 +219,12 @@ fn turned<'g>(
     let shape = x.shape();
     let (length, flat) = match shape[..] {
         [.., length, flat] => (length, flat),
-        _ => return site.refuse("turns heads of a tensor without two axes"),
+        _ => return site.refuse("must rotate a tensor of rank at least 2"),
     };
     let (half, row) = (rotated / 2, cos.last_extent());
     if width == 0 || flat % width != 0 || half == 0 || rotated > width || half > row {
         return site.refuse(format!(
-            "turns {rotated} of {width} elements in rows of {flat} by {row} angles"
+            "cannot rotate {rotated} of {width} elements per head in rows of {flat} elements with {row} angles"
         ));
     }
     let batch: usize = shape[..shape.len() - 2].iter().product();
@@ -236,7 +236,9 @@ fn turned<'g>(
             _ if angles == batch * length => Ok(table.view([batch, 1, length, half])),
             // Longer tables contain unused positions.
             _ if angles > length => Ok(table.narrow(0, ..length as i32)),
-            _ => site.refuse(format!("has angles for {angles} of {length} positions")),
+            _ => site.refuse(format!(
+                "has angles for {angles} positions, but the number of positions is {length}"
+            )),
         }
     };
     let style = match style {
@@ -258,7 +260,10 @@ fn block<'g>(
     mask: Tensor<'g>,
 ) -> Result<Tensor<'g>, Error> {
     if x.rank() != 3 {
-        return site.refuse(format!("takes `[batch, positions, width]`, found {:?}", x.shape()));
+        return site.refuse(format!(
+            "requires the shape `[batch, positions, width]`, found {:?}",
+            x.shape()
+        ));
     }
     let (batch, length) = (x.extent(0), x.extent(1));
     let joint = plus(x.dot(qkv), qkv_bias).view([batch, length, 3, heads, width]);

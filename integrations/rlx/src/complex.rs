@@ -34,8 +34,9 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                     Number { re: product.re / size, im: product.im / size }
                 }
                 other => {
-                    return site
-                        .refuse(format!("computes `{other:?}`, which complex numbers lack"));
+                    return site.refuse(format!(
+                        "applies `{other:?}`, which is not defined for complex numbers"
+                    ));
                 }
             }
             .joined()
@@ -50,7 +51,11 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                     Number { re: log(x.square()) * 0.5, im: x.angle() }
                 }
                 Activation::Sqrt => Number::polar(x.square().sqrt().sqrt(), x.angle() * 0.5),
-                other => return site.refuse(format!("computes `{other:?}` of complex numbers")),
+                other => {
+                    return site.refuse(format!(
+                        "applies `{other:?}`, which is not supported for complex numbers"
+                    ));
+                }
             }
             .joined()
         }
@@ -87,7 +92,10 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
         | Op::Reverse { .. }
         | Op::Roll { .. }
         | Op::Fft { .. } => return Ok(None),
-        _ => return site.refuse("has no form for complex numbers: pass real and imaginary parts"),
+        _ => {
+            return site
+                .refuse("is not supported for complex numbers: pass real and imaginary parts");
+        }
     }))
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
         Op::Scan { body, length, save_trajectory, num_bcast, num_xs, num_checkpoints } => {
             let shared = *num_bcast as usize;
             if site.args.len() < 1 + shared + *num_xs as usize {
-                return site.refuse(format!("has {} operands", site.args.len()));
+                return site.refuse(format!("has too few operands: {}", site.args.len()));
             }
             let loops = Loop {
                 site,
@@ -232,7 +232,7 @@ impl<'g> Walk<'_, 'g> {
         let site = self.site;
         let [start, trajectory, slope] = site.operands()?;
         if site.args.len() < 3 + self.sequences || self.length == 0 {
-            return site.refuse(format!("has {} operands", site.args.len()));
+            return site.refuse(format!("has too few operands: {}", site.args.len()));
         }
         let sequences = &site.args[3..3 + self.sequences];
         let trajectory = match self.forward {
@@ -264,7 +264,8 @@ impl<'g> Walk<'_, 'g> {
             let found = fault.or(found, || vec![slope]);
             let row = wanted.map_or(Some(&found[0]), |at| found.get(at + 1)).copied();
             let row = row.unwrap_or_else(|| {
-                let missing = site.refuse("needs the gradient of a sequence that the body lacks");
+                let missing = site
+                    .refuse("requires the gradient of a sequence that the body does not compute");
                 fault.or(missing, || vec![slope])[0]
             });
             (vec![found[0]], row)

@@ -95,7 +95,10 @@ fn nodes<'g>(
         values.insert(node.id, settled(&site, tensor)?);
         if !context.sizes.is_empty() {
             graph.check().map_err(|error| {
-                refusal(node, format!("is not lowered with open dimensions ({error}): call `bind`"))
+                refusal(
+                    node,
+                    format!("cannot be lowered with open dimensions ({error}): call `bind`"),
+                )
             })?;
         }
     }
@@ -109,7 +112,7 @@ fn ranges(site: &NodeContext<'_, '_>, sizes: &Sizes) -> Result<Vec<(i64, i64)>, 
         Dim::Dynamic(symbol) => {
             let known = sizes.iter().find(|(open, _)| *open == symbol);
             let Some((_, sizes)) = known else {
-                return site.refuse(format!("has an open dimension {symbol} without sizes"));
+                return site.refuse(format!("has an open dimension {symbol}, for which no sizes are specified"));
             };
             let bounds = (i64::try_from(*sizes.start()), i64::try_from(*sizes.end()));
             match bounds {
@@ -117,7 +120,7 @@ fn ranges(site: &NodeContext<'_, '_>, sizes: &Sizes) -> Result<Vec<(i64, i64)>, 
                     Ok((low, high))
                 }
                 _ => site.refuse(format!(
-                    "has an open dimension {symbol} of sizes {sizes:?}; expected sizes from 1 to 2^31 - 1, the smaller first"
+                    "has an open dimension {symbol} with sizes {sizes:?}; expected a non-empty range from 1 to 2^31 - 1"
                 )),
             }
         }
@@ -175,5 +178,5 @@ fn operation<'g>(site: &NodeContext<'_, 'g>) -> Result<Tensor<'g>, Error> {
             return Ok(tensor);
         }
     }
-    site.refuse("is not lowered with these settings")
+    site.refuse("is not supported with these settings")
 }

@@ -105,7 +105,7 @@ impl HostNode {
 
     pub(crate) fn run(&self, values: &HashMap<NodeId, Vec<f32>>) -> Result<Vec<f32>, Error> {
         let missing =
-            |id: &NodeId| failure(format!("node {} lacks its operand {id}", self.node.id));
+            |id: &NodeId| failure(format!("operand {id} of node {} has no value", self.node.id));
         let elements: Vec<&[f32]> = self
             .node
             .inputs
@@ -119,7 +119,7 @@ impl HostNode {
         if result.len() != wanted {
             let (found, kind) = (result.len(), self.node.op.kind());
             return Err(failure(format!(
-                "the function of node {} (`{kind:?}`) gave {found} elements; its shape has {wanted}",
+                "the function of node {} (`{kind:?}`) returned {found} elements, but its shape has {wanted}",
                 self.node.id
             )));
         }

@@ -107,7 +107,9 @@ impl<'g> Blocks<'g> {
     fn of(site: &NodeContext<'_, 'g>, x: Tensor<'g>, width: u32) -> Result<Blocks<'g>, Error> {
         let (shape, width, last) = (x.shape(), width as usize, x.last_extent());
         if width == 0 || last == 0 {
-            return site.refuse(format!("has blocks of {width} along an axis of {last}"));
+            return site.refuse(format!(
+                "cannot have blocks of size {width} along an axis of size {last}"
+            ));
         }
         let rows: usize = shape[..shape.len().saturating_sub(1)].iter().product();
         let x = if x.dtype().is_float() { x } else { x.cast(DType::Fp32) };

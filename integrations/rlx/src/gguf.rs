@@ -57,7 +57,9 @@ impl StoredWeight {
         let floats = bytes.with_window(0..bytes.len(), |bytes| decoder(bytes, count as usize));
         let floats = floats.map_err(|error| failure(error.to_string()))?.map_err(|reason| {
             let length = bytes.len();
-            failure(format!("{length} bytes are no `{scheme}` tensor of shape {shape:?}: {reason}"))
+            failure(format!(
+                "{length} bytes are not a valid `{scheme}` tensor of shape {shape:?}: {reason}"
+            ))
         })?;
         Param::floats(shape, &floats)
     }

@@ -95,7 +95,7 @@ struct Grid<'g> {
 impl<'g> Grid<'g> {
     fn new(site: &NodeContext<'_, 'g>, count: u32, low: f32, high: f32) -> Result<Grid<'g>, Error> {
         if count < 2 || high <= low {
-            return site.refuse(format!("has {count} bells between {low} and {high}"));
+            return site.refuse(format!("requires at least 2 basis functions between increasing bounds, got {count} between {low} and {high}"));
         }
         let step = (high - low) / (count - 1) as f32;
         let centres: Vec<f32> = (0..count).map(|at| low + at as f32 * step).collect();

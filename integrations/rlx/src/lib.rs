@@ -156,7 +156,7 @@ impl CoremlExecutable {
         };
         let bound = specialize(graph, &DimBinding::from_pairs(sizes));
         if has_dynamic_dims(&bound) {
-            return Err(failure(format!("sizes {sizes:?} leave dimensions open")));
+            return Err(failure(format!("sizes {sizes:?} do not determine all open dimensions")));
         }
         let plan = self.filled(Plan::new(&bound, &self.setting)?)?;
         self.open = None;
@@ -214,7 +214,9 @@ impl CoremlExecutable {
             let sizes = infer_bindings_from_f32_inputs(graph, inputs).map_err(failure)?;
             let bound = specialize(graph, &sizes);
             if has_dynamic_dims(&bound) {
-                return Err(failure("the inputs do not decide all open dimensions: call `bind`"));
+                return Err(failure(
+                    "the inputs do not determine all open dimensions: call `bind`",
+                ));
             }
             let plan = self.filled(Plan::new(&bound, &self.setting)?)?;
             self.plans.insert(lengths.clone(), plan);
@@ -230,7 +232,7 @@ impl CoremlExecutable {
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         if self.open.is_some() {
             return Err(failure(
-                "the graph has open dimensions: call `bind` before saving it, or `save_flexible`",
+                "the graph has open dimensions: call `bind` before `save`, or call `save_flexible`",
             ));
         }
         match self.plans.values_mut().next() {

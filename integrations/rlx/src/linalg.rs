@@ -268,7 +268,9 @@ fn spectral<'g>(site: &NodeContext<'_, 'g>, function: Function) -> Result<Tensor
         _ if room == 2 * size * size + size => {
             Ok(site.packed([matrix, found.values, found.vectors.swap(1, 2)]))
         }
-        _ => site.refuse(format!("has room for {room} elements next to a matrix of {size} rows")),
+        _ => site.refuse(format!(
+            "has a result of {room} elements, which does not match a matrix with {size} rows"
+        )),
     }
 }
 

@@ -44,7 +44,9 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                     (units(site, codes, *bits)?, *group_size)
                 }
                 QuantScheme::MlxMxfp4 { group_size } => (fp4(units(site, codes, 4)?), *group_size),
-                other => return site.refuse(format!("has experts of scheme `{other}`")),
+                other => {
+                    return site.refuse(format!("has experts in the unsupported scheme `{other}`"));
+                }
             };
             let group = group as usize;
             if group == 0
@@ -52,7 +54,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                 || !count.is_multiple_of((outputs * width / group).max(1))
             {
                 return site
-                    .refuse(format!("has {count} scales of groups of {group} along {width}"));
+                    .refuse(format!("has {count} scales, which do not match groups of size {group} along an axis of size {width}"));
             }
             let experts = count / (outputs * width / group);
             let shape = [experts * outputs, width / group, group];
@@ -122,7 +124,9 @@ fn experts(
     let own = elements / block * scheme.gguf_block_bytes() as usize;
     match own {
         1.. if bytes.is_multiple_of(own) => Ok(bytes / own),
-        _ => site.refuse(format!("holds {bytes} bytes of `{scheme}` for matrices of {elements}")),
+        _ => site.refuse(format!(
+            "has {bytes} bytes of `{scheme}`, which do not match matrices of {elements} elements"
+        )),
     }
 }
 
@@ -134,8 +138,7 @@ fn blocks<'g>(
     shape: &[usize],
 ) -> Result<Tensor<'g>, Error> {
     let Some(known) = StoredWeight::of(scheme) else {
-        return site
-            .refuse(format!("is stored as `{scheme}`, a scheme that coremill does not read"));
+        return site.refuse(format!("is stored in the unsupported scheme `{scheme}`"));
     };
     let Some(stored) = site.node.inputs.get(at).map(|&id| site.source.node(id)) else {
         return site.refuse("has no weight");
@@ -146,16 +149,14 @@ fn blocks<'g>(
             let extents: Vec<u64> = shape.iter().map(|&extent| extent as u64).collect();
             Ok(site.graph.floats(shape, &known.floats(&extents, data)?))
         }
-        _ => site.refuse(
-            "computes blocks of GGUF at run time; they are read from parameters and constants",
-        ),
+        _ => site.refuse("computes GGUF blocks at run time; they must be parameters or constants"),
     }
 }
 
 /// Unpacks codes of `bits` bits, starting with the lowest bits of a byte.
 fn units<'g>(site: &NodeContext<'_, 'g>, bytes: Tensor<'g>, bits: u8) -> Result<Tensor<'g>, Error> {
     if !matches!(bits, 2 | 4 | 8) {
-        return site.refuse(format!("packs codes of {bits} bits; 2, 4 and 8 are lowered"));
+        return site.refuse(format!("must pack codes of 2, 4 or 8 bits, got {bits}"));
     }
     let bytes = if bytes.dtype() == DType::Int32 { bytes } else { bytes.cast(DType::Int32) };
     let count = 8 / i32::from(bits);
@@ -189,7 +190,9 @@ fn coded<'g>(site: &NodeContext<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'
     let grouped = |width: u32| {
         let width = width as usize;
         if width == 0 || inputs % width != 0 {
-            return site.refuse(format!("has groups of {width} along {inputs} inputs"));
+            return site.refuse(format!(
+                "has groups of size {width}, which do not divide {inputs} inputs"
+            ));
         }
         Ok([outputs, inputs / width, width])
     };
@@ -254,7 +257,7 @@ fn coded<'g>(site: &NodeContext<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'
             };
             x.matmul_t((values.view(shape) * scales).view([outputs, inputs]))
         }
-        other => return site.refuse(format!("multiplies by a weight of scheme `{other}`")),
+        other => return site.refuse(format!("has a weight in the unsupported scheme `{other}`")),
     })
 }
 
@@ -267,7 +270,7 @@ fn synthesized<'g>(
 ) -> Result<Tensor<'g>, Error> {
     let SynthKind::Codebook { entry_dim, .. } = kind;
     let [outputs, entries] = codes.shape()[..] else {
-        return site.refuse(format!("has codes of shape {:?}", codes.shape()));
+        return site.refuse(format!("must have codes of rank 2, got shape {:?}", codes.shape()));
     };
     let codes = if codes.dtype() == DType::Int32 { codes } else { codes.cast(DType::Int32) };
     let weights = book.gather(codes, ops::Gather::new().axis(0));

@@ -105,8 +105,8 @@ impl Plan {
                 Ok(shape) => {
                     if matches!(dtype, DType::I8 | DType::U8) && package.plain.contains(name) {
                         return Err(failure(format!(
-                            "parameter `{name}` is declared as floats, and no operation that takes it dequantizes \
-                             codes of `{dtype:?}`: pass floats, or take it in an operation that does"
+                            "parameter `{name}` is declared as floats, and no operation that uses it dequantizes \
+                             codes of `{dtype:?}`: pass floats, or use it in an operation that does"
                         )));
                     }
                     let param = match package.blocks.get(name) {
@@ -134,7 +134,7 @@ impl Plan {
         match &mut self.steps[..] {
             [Step::Package(package)] => package.executable.save(path),
             _ => Err(failure(format!(
-                "the graph is divided into {count} parts, which no package holds"
+                "the graph is divided into {count} parts, which cannot be saved as one package"
             ))),
         }
     }

@@ -110,7 +110,10 @@ fn peak<'g>(
     axis: Option<usize>,
 ) -> Result<Tensor<'g>, Error> {
     if axis.is_some_and(|axis| axis >= x.rank()) {
-        return site.refuse(format!("has scales for axis {axis:?} of rank {}", x.rank()));
+        return site.refuse(format!(
+            "has scales for axis {axis:?}, which is out of range for rank {}",
+            x.rank()
+        ));
     }
     let axes: Vec<usize> = (0..x.rank()).filter(|&at| Some(at) != axis).collect();
     let size = x.abs();
@@ -138,7 +141,7 @@ fn along<'g>(
         (Some(axis), _) if axis < x.rank() && numbers.len() == x.extent(axis) => {
             Ok(channel(x, Some(axis), site.graph.floats([numbers.len()], numbers)))
         }
-        _ => site.refuse(format!("has {} scales for axis {axis:?}", numbers.len())),
+        _ => site.refuse(format!("has {} scales, which do not match axis {axis:?}", numbers.len())),
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let x = site.arg(0)?;
             let (rows, columns) = match *site.shape()? {
                 [.., rows, columns] => (rows, columns),
-                _ => return site.refuse("needs two axes"),
+                _ => return site.refuse("requires a rank of at least 2"),
             };
             let kept = |row: usize, column: usize| {
                 let ahead = column as i64 - row as i64;

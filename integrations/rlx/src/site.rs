@@ -49,14 +49,17 @@ impl<'g> NodeContext<'_, 'g> {
     /// Returns an operand.
     pub(crate) fn arg(&self, at: usize) -> Result<Tensor<'g>, Error> {
         self.args.get(at).copied().ok_or_else(|| {
-            refusal(self.node, format!("takes an operand {at}, and has {}", self.args.len()))
+            refusal(
+                self.node,
+                format!("requires operand {at}, but the number of operands is {}", self.args.len()),
+            )
         })
     }
 
     /// Returns the first operands.
     pub(crate) fn operands<const N: usize>(&self) -> Result<[Tensor<'g>; N], Error> {
         if self.args.len() < N {
-            return self.refuse(format!("takes {N} operands, and has {}", self.args.len()));
+            return self.refuse(format!("requires {N} operands, got {}", self.args.len()));
         }
         Ok(std::array::from_fn(|at| self.args[at]))
     }
@@ -70,7 +73,7 @@ impl<'g> NodeContext<'_, 'g> {
     pub(crate) fn shape(&self) -> Result<&[usize], Error> {
         let shape = self.shape.as_deref();
         shape.map_or_else(
-            || self.refuse("needs a fixed shape, and has open dimensions: call `bind`"),
+            || self.refuse("requires a fixed shape, but has open dimensions: call `bind`"),
             Ok,
         )
     }
@@ -80,7 +83,7 @@ impl<'g> NodeContext<'_, 'g> {
         match self.dims.last() {
             Some(Dim::Static(extent)) => Ok(*extent),
             Some(Dim::Dynamic(_)) => {
-                self.refuse("needs a fixed last dimension, and has an open one: call `bind`")
+                self.refuse("requires a fixed last dimension, but it is open: call `bind`")
             }
             None => Ok(1),
         }
@@ -100,7 +103,9 @@ impl<'g> NodeContext<'_, 'g> {
         });
         let extents: Vec<i64> = extents.collect();
         if extents.iter().filter(|&&extent| extent < 0).count() > 1 {
-            return self.refuse("takes a shape with several open dimensions: call `bind`");
+            return self.refuse(
+                "has a shape with several open dimensions, which is not supported: call `bind`",
+            );
         }
         Ok(tensor.view(extents))
     }
@@ -176,7 +181,7 @@ impl<'g> NodeContext<'_, 'g> {
             let Some(value) = value else {
                 let given = given.len();
                 return self.refuse(format!(
-                    "holds a graph whose input `{name}` is not among the {given} values it is given"
+                    "holds a graph whose input `{name}` is not among the {given} values that are passed"
                 ));
             };
             values.insert(node.id, value);

@@ -38,7 +38,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let count: usize = state.shape().iter().product();
             if half == 0 || half % stride != 0 || !count.is_multiple_of(4 * half) {
                 return site.refuse(format!(
-                    "has stage {stage} of a transform of {n_fft} points on {count} numbers"
+                    "has stage {stage} of a {n_fft}-point transform, which does not match {count} elements"
                 ));
             }
             let batch = count / (4 * half);
@@ -117,8 +117,9 @@ impl<'g> Mel<'g> {
         let bins = points / 2 + 1;
         if filters.last_extent() != bins {
             let found = filters.last_extent();
-            return site
-                .refuse(format!("has filters of {found} bins; {points} points make {bins}"));
+            return site.refuse(format!(
+                "must have filters with {bins} bins for {points} points, got {found}"
+            ));
         }
         let part = |from: usize| x.narrow(-1, from as i32..(from + bins) as i32);
         let (re, im) = (part(0), part(points));
@@ -185,7 +186,8 @@ fn fixed_point<'g>(
     let x = site.indices(0)?;
     let points = x.last_extent() / 2;
     if !points.is_power_of_two() {
-        return site.refuse(format!("must transform a power of two of points, got {points}"));
+        return site
+            .refuse(format!("must have a number of points that is a power of two, got {points}"));
     }
     let rows = x.shape().iter().product::<usize>() / (2 * points);
     let bits = points.trailing_zeros();

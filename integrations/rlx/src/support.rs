@@ -211,14 +211,14 @@ pub const KINDS: [OpKind; 191] = [
 pub fn support(kind: OpKind) -> Support {
     match kind {
         OpKind::Custom => Support::Divided(
-            "is code of the caller, which no package can hold: pass a function of its name with `Hosts::custom`",
+            "is the caller's code, which a package cannot contain: pass a function of the same name with `Hosts::custom`",
         ),
         OpKind::GaussianSplatRender
         | OpKind::GaussianSplatRenderBackward
         | OpKind::GaussianSplatPrepare
         | OpKind::GaussianSplatRasterize => Support::Divided(
-            "is code that callers register with rlx, by `rlx_cpu::splat::register_splat_executors`, as rlx has no renderer: \
-             give a function with `Hosts::kind`",
+            "is code that callers register with `rlx_cpu::splat::register_splat_executors`, since rlx has no renderer: \
+             pass a function with `Hosts::kind`",
         ),
         _ => Support::Lowered,
     }

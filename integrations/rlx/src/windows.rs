@@ -123,7 +123,9 @@ impl Windows {
         let fits = [kernel, stride, padding, dilation].iter().all(|list| list.len() == rank);
         let positive = [kernel, stride, dilation].iter().all(|list| !list.contains(&0));
         if rank == 0 || !fits || !positive {
-            return site.refuse(format!("slides windows of {kernel:?} over {extents:?}"));
+            return site.refuse(format!(
+                "cannot slide windows of sizes {kernel:?} over sizes {extents:?}"
+            ));
         }
         let places = (0..rank).map(|at| {
             let reach = dilation[at] * (kernel[at] - 1) + 1;
@@ -132,7 +134,7 @@ impl Windows {
         });
         let Some(places) = places.collect::<Option<Vec<_>>>() else {
             return site
-                .refuse(format!("slides windows of {kernel:?} over no more than {extents:?}"));
+                .refuse(format!("has windows of sizes {kernel:?}, which are larger than the padded sizes {extents:?}"));
         };
         let [kernel, stride, padding, dilation] =
             [kernel, stride, padding, dilation].map(<[usize]>::to_vec);

@@ -109,7 +109,7 @@ fn save_flexible_errors_name_operation_and_fix() {
         (&[(1, 1..=4)], ["`Input`", "open dimension 0", "sizes"]),
         (
             &[(0, std::ops::RangeInclusive::new(4, 1))],
-            ["`Input`", "sizes 4..=1;", "the smaller first"],
+            ["`Input`", "sizes 4..=1;", "a non-empty range"],
         ),
     ] {
         let refused =

@@ -704,7 +704,7 @@ fn graphs_split_at_host_callbacks() {
         .expect("it compiles");
     model.set_param("w", &[2.0, 3.0]).expect("`w` is a parameter");
     let short = model.run(&[("x", &[1.0, 2.0])]).expect_err("one element is missing");
-    assert!(short.to_string().contains("gave 1 elements"), "{short}");
+    assert!(short.to_string().contains("returned 1 elements"), "{short}");
 }
 
 #[test]
@@ -720,7 +720,7 @@ fn returns_errors_where_rlx_coreml_panics() {
     let mut executable = CoremlExecutable::compile(graph).expect("it compiles");
     let error =
         executable.set_param_typed("w", &[0; 49], DType::U8).expect_err("a byte is missing");
-    assert!(error.to_string().contains("49 bytes are no `gguf_iq1_s`"), "{error}");
+    assert!(error.to_string().contains("49 bytes are not a valid `gguf_iq1_s`"), "{error}");
 
     let mut graph = Graph::new("complex");
     let complex = || Shape::new(&[2], DType::C64);

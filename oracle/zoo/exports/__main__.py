@@ -10,13 +10,13 @@ from pathlib import Path
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m oracle.zoo.exports", description="export programs, with what they compute, for tests"
+        prog="python -m oracle.zoo.exports", description="export programs with their inputs and outputs for tests"
     )
-    parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="where the archives go")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="make these rows, not all")
-    parser.add_argument("--family", nargs="+", metavar="FAMILY", help="make the rows of these families")
+    parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="output directory for the archives")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="make only these rows")
+    parser.add_argument("--family", nargs="+", metavar="FAMILY", help="make only the rows of these families")
     parser.add_argument("--everyday", action="store_true", help="make the rows that are tested with every change")
-    parser.add_argument("--missing", action="store_true", help="leave alone what is in OUTDIR and would be the same")
+    parser.add_argument("--missing", action="store_true", help="skip archives that are up to date in OUTDIR")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="threads that torch may use (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the rows and stop")
     options = parser.parse_args()
@@ -30,7 +30,7 @@ def main() -> int:
             print(row.name, row.family)
         return 0
     if options.out is None:
-        parser.error("OUTDIR is needed unless --list is given")
+        parser.error("OUTDIR is required unless --list is passed")
     unknown = sorted(set(options.only or []) - {row.name for row in ROWS})
     if unknown:
         parser.error(f"no row is named {', '.join(unknown)}; --list shows the names")
@@ -41,7 +41,7 @@ def main() -> int:
     absent = [row for row in rows if not row.is_there]
     if absent:
         needs = ", ".join(sorted({row.needs for row in absent}))
-        print(f"{len(absent)} rows left out, whose packages are not installed: {needs}", flush=True)
+        print(f"{len(absent)} rows skipped, because their packages are not installed: {needs}", flush=True)
         rows = [row for row in rows if row.is_there]
     if options.missing:
         rows = [row for row in rows if not is_made(row.name, made_from[row.name], options.out)]

@@ -226,7 +226,7 @@ def refuse_dull(results: list[list[torch.Tensor]]) -> float:
     least = 1.0
     for outputs in results:
         if not outputs:
-            raise ValueError("there is no output")
+            raise ValueError("the program has no outputs")
         for position, output in enumerate(outputs):
             output = torch.view_as_real(output) if output.is_complex() else output
             if not output.is_floating_point() or output.numel() < 2:
@@ -267,7 +267,7 @@ def agree(program: torch.export.ExportedProgram, calls: list[Call], results: lis
             found = tensors_of(module(*arguments, **keywords))
         error = difference(found, wanted)
         if error > AGREEMENT:
-            raise ValueError(f"the exported program is not the module: their outputs differ by {error:.1e}")
+            raise ValueError(f"the exported program differs from the module: the error of the outputs is {error:.1e}")
 
 
 class Halves(TorchDispatchMode):
@@ -333,7 +333,7 @@ def half_error(
             worst = max(worst, difference([one for one, _ in floats], [one for _, one in floats]))
         restore(module, initial)
     if not math.isfinite(worst):
-        raise ValueError("fp16 does not hold the numbers that it computes")
+        raise ValueError("the computed numbers exceed the range of fp16")
     return worst
 
 

@@ -78,12 +78,12 @@ def write(results: Path, lines: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle.zoo.peer", description="convert exports with coremltools, or lower them with ExecuTorch")
-    parser.add_argument("exports", type=Path, metavar="EXPORTS", help="the folder of the exported programs")
-    parser.add_argument("--peer", choices=PEERS, default="coremltools", help="who does it (default: coremltools)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these programs; the lines of others are kept")
-    parser.add_argument("--missing", action="store_true", help="those that have no line yet")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at work (default: 1)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the packages, too")
+    parser.add_argument("exports", type=Path, metavar="EXPORTS", help="directory of the exported programs")
+    parser.add_argument("--peer", choices=PEERS, default="coremltools", help="converter (default: coremltools)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these programs; the results of other programs are kept")
+    parser.add_argument("--missing", action="store_true", help="only programs without results")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes (default: 1)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="also write the packages")
     options = parser.parse_args()
     archives = sorted(path for path in options.exports.glob("*.pt2") if path.stem.count(".") == 0)
     results = Path(__file__).parent.parent / PEERS[options.peer][1]

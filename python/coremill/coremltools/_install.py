@@ -16,7 +16,7 @@ _KEPT = ("optimize.torch", "_deps")
 def _missing(name: str) -> str:
     from ._missing import alternative
 
-    return f"coremill.coremltools stands in for coremltools, and has no such part\nhint: {alternative(name)}"
+    return f"coremill.coremltools replaces coremltools, but does not have this part\nhint: {alternative(name)}"
 
 
 def _placeholder(name: str) -> Callable[[str], object] | None:

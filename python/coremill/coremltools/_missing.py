@@ -12,7 +12,7 @@ ALTERNATIVES = {
     "mb": _GRAPH,
     "Program": _GRAPH,
     "milproto": "`coremill.Model` opens packages, and `coremill edit`, `split` and `merge` change them",
-    "passes": "coremill optimizes programs with its own passes, of which `ct.PassPipeline` leaves some out",
+    "passes": "coremill optimizes programs with its own passes; `ct.PassPipeline` can skip some of them",
     "neural_network": "convert the torch model to an ML Program",
     "tree_ensemble": _SCOPE,
     "nearest_neighbors": _SCOPE,

@@ -48,7 +48,7 @@ def _renamed(one: Any, name: str, kind: str) -> Any:
     import copy
     import warnings
 
-    warnings.warn(f"the {kind} `{one.name}` is `{name}` in the model: Core ML does not take the name", stacklevel=4)
+    warnings.warn(f"the {kind} `{one.name}` is renamed to `{name}` in the model: Core ML does not accept the name", stacklevel=4)
     made = copy.copy(one)
     made.name = name
     return made

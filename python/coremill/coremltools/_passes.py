@@ -71,7 +71,7 @@ def _check_name(name: str) -> None:
     if name not in _COMPRESSION and not (kind == "common" and own in (*_COMMON, *_CLEANUP)):
         from ._missing import unsupported
 
-        raise unsupported(f"the pass {name!r}", "coremill runs its own passes, and those that compress weights")
+        raise unsupported(f"the pass {name!r}", "coremill runs its own passes, and the passes that compress weights")
 
 
 #: Options of coremltools' passes. Only those of `add_fp16_cast` and of compression have an effect.

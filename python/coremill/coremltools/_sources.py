@@ -66,7 +66,7 @@ def source(model: Any, inputs: list | None, release: str | None = None) -> Sourc
             return _named(Source(path, "TorchExport::ATEN"), _names_of_archive(path), inputs)
         if not path.endswith((".pt", ".pth")):
             raise ValueError(
-                f"{path} is not a model of torch\nhint: pass a `.pt2` archive, or a traced module as `.pt` or `.pth`"
+                f"{path} is not a torch model\nhint: pass a `.pt2` archive, or a traced module as `.pt` or `.pth`"
             )
         import torch
 
@@ -163,7 +163,7 @@ def _named(made: Source, known: list, inputs: list | None) -> Source:
         return made
     given = flat(inputs or ())
     if len(given) > len(known):
-        raise ValueError(f"{len(given)} inputs are described; the program has {len(known)}")
+        raise ValueError(f"the number of described inputs is {len(given)}, but the program has {len(known)}")
     by_name = {one.name: one for one in given if one.name}
     # Descriptions that name inputs of the program are for these; any others go by position.
     is_named = bool(by_name) and len(by_name) == len(given) and all(name in known for name in by_name)
@@ -445,7 +445,7 @@ def _exported_script(module: Any, inputs: list, sizes: list, release: str | None
             with contextlib.suppress(Exception):
                 return _script_program(module, inputs, examples, release), indices
         raise RuntimeError(
-            f"torch cannot make an exported program of the traced module: {type(failure).__name__}: {_first_line(failure)}\n"
+            f"torch cannot convert the traced module to an exported program: {type(failure).__name__}: {_first_line(failure)}\n"
             "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of `torch.jit.trace`"
         ) from failure
 

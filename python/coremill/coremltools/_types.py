@@ -118,7 +118,7 @@ class Shape:
         for size in shape:
             is_size = isinstance(size, RangeDim) or hasattr(size, "lower_bound") or _is_int(size)
             if not is_size:
-                raise ValueError(f"a shape holds sizes and `RangeDim`, got {size!r}")
+                raise ValueError(f"a shape must consist of sizes and `RangeDim`, got {size!r}")
         self.shape = tuple(size if hasattr(size, "lower_bound") else int(size) for size in shape)
         own = [size.default if hasattr(size, "lower_bound") else size for size in self.shape]
         if default is not None and not isinstance(default, (list, tuple)):

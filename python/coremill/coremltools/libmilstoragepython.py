@@ -51,14 +51,14 @@ class _BlobStorageReader:
             file.seek(offset)
             metadata = file.read(_METADATA.size)
             if len(metadata) < _METADATA.size:
-                raise ValueError(f"{self._path}: index out of bounds: nothing is at offset {offset}")
+                raise ValueError(f"{self._path}: index out of bounds: there is no weight at offset {offset}")
             sentinel, found, size, start, padding = _METADATA.unpack(metadata)
             if sentinel != _SENTINEL:
                 raise RuntimeError(f"{self._path}: Invalid sentinel in blob_metadata at offset {offset}.")
             if found != code:
                 raise RuntimeError(f"{self._path}: Metadata data type does not match requested type: {found} instead of {code}.")
             if start + size > os.fstat(file.fileno()).st_size:
-                raise ValueError(f"{self._path}: index out of bounds: the weight at offset {offset} ends behind the file")
+                raise ValueError(f"{self._path}: index out of bounds: the weight at offset {offset} exceeds the file")
             file.seek(start)
             data = file.read(size)
         if bits is None:

@@ -73,8 +73,8 @@ class Call(NamedTuple):
         for name, tensor, *noted in self.versions:
             if list(_version(tensor)) != noted:
                 raise RuntimeError(
-                    f"`{name}` was written to after the program was lowered, and ExecuTorch's graph was asked for\n"
-                    f"hint: ask for it before, or set {VARIABLE}=slow"
+                    f"`{name}` was written to after the program was lowered, but ExecuTorch's graph was requested\n"
+                    f"hint: request it earlier, or set {VARIABLE}=slow"
                 )
         return self.standard()
 
@@ -86,11 +86,11 @@ def call_of(
     named = dict(programs) if isinstance(programs, dict) else {"forward": programs}
     for name, program in named.items():
         if type(program) is not ExportedProgram:
-            raise Unsuitable(f"the program of `{name}` is a {type(program).__name__}")
+            raise Unsuitable(f"the program of `{name}` has type {type(program).__name__}")
     config = options.pop("compile_config", None)
     if config is not None:
         if type(config) is not EdgeCompileConfig:
-            raise Unsuitable(f"`compile_config` is a {type(config).__name__}")
+            raise Unsuitable(f"`compile_config` has type {type(config).__name__}")
         # ExecuTorch writes into it.
         config = EdgeCompileConfig(
             **{
@@ -152,10 +152,10 @@ def partitioners_of(partitioner: Any, call: Call) -> Dict[str, Any]:
         if len(of_method) != 1:
             raise Unsuitable(f"`{name}` has {len(of_method)} partitioners")
         if not is_ours(of_method[0]):
-            raise Unsuitable(f"`{name}` is for {type(of_method[0]).__name__}")
+            raise Unsuitable(f"the partitioner of `{name}` has type {type(of_method[0]).__name__}")
         found[name] = of_method[0]
     if unknown := set(partitioner) - set(call.programs):
-        raise Unsuitable(f"a partitioner is for `{min(unknown)}`, which is no method")
+        raise Unsuitable(f"a partitioner is set for `{min(unknown)}`, which is not a method")
     return found
 
 
@@ -228,7 +228,7 @@ def _check_outside(name: str, outside: List[Any], skipped: List[str]) -> None:
         raise Unsuitable(f"`{name}` does not call `{absent[0]}`, which `skip_ops_for_coreml_delegation` lists")
     for operator in sorted(operators):
         if not _is_core(operator):
-            raise Unsuitable(f"`{operator}` of `{name}` stays outside Core ML, and is no Core ATen operator")
+            raise Unsuitable(f"`{operator}` of `{name}` stays outside Core ML, and is not a Core ATen operator")
 
 
 def _is_core(operator: str) -> bool:
@@ -245,14 +245,14 @@ def _check_kernels(call: Call, data: bytes, report: Dict[str, Any]) -> None:
 
     config = call.config or EdgeCompileConfig()
     if config._skip_dim_order or config.preserve_ops:
-        raise Unsuitable("`compile_config` concerns calls outside Core ML")
+        raise Unsuitable("`compile_config` affects calls outside Core ML")
     for plan in deserialize_pte_binary(data).program.execution_plan:
         if plan.name not in report:
             continue
         calls = {one.operator.split(".")[1] for one in report[plan.name]["outside"]}
         kernels = {one.name.partition("::")[2] for one in plan.operators} - {"copy_"}
         if other := sorted(calls ^ kernels):
-            raise Unsuitable(f"the call `{other[0]}` of `{plan.name}` has another kernel outside Core ML")
+            raise Unsuitable(f"the call `{other[0]}` of `{plan.name}` has a different kernel outside Core ML")
 
 
 def _line(error: Exception) -> str:
@@ -321,7 +321,7 @@ def attach() -> None:
     """
     release = importlib.metadata.version("executorch")
     if not release.startswith(f"{_RELEASE}."):
-        explain(Unsuitable(f"ExecuTorch {release} is installed, and programs are lowered directly for {_RELEASE}"))
+        explain(Unsuitable(f"ExecuTorch {release} is installed, but programs are lowered directly only for {_RELEASE}"))
         return
     from ._managers import to_edge, to_edge_transform_and_lower
 

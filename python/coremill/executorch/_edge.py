@@ -65,7 +65,7 @@ def _check(name: str, program: ExportedProgram) -> None:
             raise Unsuitable(f"`{name}` calls {node.target}, which writes to its operand")
         has_own = has_own or _is_own(node.target)
     if not has_own:
-        raise Unsuitable(f"`{name}` calls no operator of the caller's")
+        raise Unsuitable(f"`{name}` calls no custom operator")
 
 
 def _is_own(target: torch._ops.OpOverload) -> bool:
@@ -150,7 +150,7 @@ def _unwrapped(name: str, program: ExportedProgram) -> ExportedProgram:
         elif _is_access(node):
             given, attribute = node.args
             if given not in parts or parts[given][2] is None:
-                raise Unsuitable(f"`{name}` takes `{given}` apart")
+                raise Unsuitable(f"`{name}` accesses attributes of `{given}` in an unsupported way")
             spec, target, tensor = parts[given]
             inner = getattr(tensor, attribute)
             if spec.kind == InputKind.PARAMETER:
@@ -159,13 +159,13 @@ def _unwrapped(name: str, program: ExportedProgram) -> ExportedProgram:
             parts[node] = (spec, target, inner)
             is_leaf = [not _is_access(user) for user in node.users]
             if any(is_leaf) and not all(is_leaf):
-                raise Unsuitable(f"`{name}` takes `{given}` apart")
+                raise Unsuitable(f"`{name}` accesses attributes of `{given}` in an unsupported way")
             if all(is_leaf):
                 add(node, InputSpec(spec.kind, TensorArgument(node.name), target, spec.persistent), inner)
     for node in nodes:
         if node.op == "placeholder" and sources[node.name].kind == InputKind.USER_INPUT:
             if node in parts:
-                raise Unsuitable(f"`{name}` takes its input `{node.name}` apart")
+                raise Unsuitable(f"`{name}` accesses attributes of its input `{node.name}`")
             add(node, sources[node.name], None)
     for node in nodes:
         if node.op != "placeholder" and node not in parts:

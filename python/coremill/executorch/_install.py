@@ -71,6 +71,6 @@ def install() -> None:
     ours = __name__.rpartition(".")[0]
 
     def missing(name: str) -> str:
-        return f"coremill.executorch.install() has replaced {_THEIRS}, and {ours + name[len(_THEIRS):]!r} has no such part"
+        return f"coremill.executorch.install() has replaced {_THEIRS}, but {ours + name[len(_THEIRS):]!r} does not exist"
 
     Alias(_THEIRS, ours, missing, _MODULES).install()

@@ -197,7 +197,7 @@ class DirectProgramManager(ExecutorchProgramManager):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if self._is_given:
             logger.warning(
-                "ExecuTorch's graph is built after the program was written, and replaces it: write the program again"
+                "ExecuTorch's graph is built after the program was written, and replaces the program: write it again"
             )
         built = call.build().to_executorch(self._config)
         self._call = None
@@ -246,7 +246,7 @@ def _serialized(data: bytes, config: ExecutorchBackendConfig, call: Call) -> Cor
     for plan in file.program.execution_plan:
         if plan.name in plans:
             if of_buffers and plan.operators:
-                raise Unsuitable(f"`{of_buffers[0]}` concerns buffers outside Core ML")
+                raise Unsuitable(f"`{of_buffers[0]}` affects buffers outside Core ML")
             _forget(plan, plans[plan.name])
     return _written(file, config)
 
@@ -264,7 +264,7 @@ def _written(file: PTEFile, config: ExecutorchBackendConfig) -> Cord:
 def _check(config: ExecutorchBackendConfig, call: Call) -> None:
     """Refuse what only ExecuTorch's own path does."""
     if type(config) is not ExecutorchBackendConfig:
-        raise Unsuitable(f"the config is a {type(config).__name__}")
+        raise Unsuitable(f"the config has type {type(config).__name__}")
     is_dynamic = any(program.range_constraints for program in call.programs.values())
     default = ExecutorchBackendConfig()
     shapes = config.sym_shape_eval_pass
@@ -286,7 +286,7 @@ def _check(config: ExecutorchBackendConfig, call: Call) -> None:
         ),
         (
             (config.external_constants or config.external_mutable_weights) and not _takes_all(call),
-            "`external_constants` concerns constants outside Core ML",
+            "`external_constants` affects constants outside Core ML",
         ),
     ):
         if is_other:
@@ -313,7 +313,7 @@ def _memory(config: ExecutorchBackendConfig, name: str) -> MemoryPlanningPass:
     algorithm = memory.memory_planning_algo
     algorithms = algorithm.algo_list if type(algorithm) is MemoryPlanningAlgorithmSuite else [algorithm]
     if any(one not in _STANDARD_ALGORITHMS for one in algorithms):
-        raise Unsuitable(f"the memory of `{name}` is planned by an algorithm of the caller's")
+        raise Unsuitable(f"the memory of `{name}` is planned by a custom algorithm")
     if _ALIGNMENT % memory.alignment != 0:
         raise Unsuitable(f"the memory of `{name}` is aligned to {memory.alignment} bytes")
     return memory

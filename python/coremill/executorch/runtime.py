@@ -52,7 +52,7 @@ def _open() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         library.coremill_version.restype = ctypes.c_char_p
     except (OSError, AttributeError) as error:
-        raise RuntimeError(f"{path} does not hold coremill's C interface: {error}") from error
+        raise RuntimeError(f"{path} does not contain coremill's C interface: {error}") from error
     return library
 
 
@@ -142,5 +142,5 @@ def register_runtime() -> bool:
         _loaded.extend([library, ctypes.CDLL(str(build_runtime()))])
     registration = _loaded[1].coremill_delegate_registration()
     if registration not in (1, 2):
-        raise RuntimeError("ExecuTorch refused the backend\nhint: it accepts 16 backends; load fewer others")
+        raise RuntimeError("ExecuTorch rejected the backend\nhint: it accepts at most 16 backends; load fewer backends")
     return registration == 1

@@ -45,7 +45,7 @@ pub(super) fn golden_packages(root: &Path) -> Result<Vec<PathBuf>, String> {
             .extend(paths.filter(|path| path.extension().is_some_and(|ext| ext == "mlpackage")));
     }
     packages.sort();
-    if packages.is_empty() { Err("there is no golden package".to_owned()) } else { Ok(packages) }
+    if packages.is_empty() { Err("no golden packages found".to_owned()) } else { Ok(packages) }
 }
 
 fn judge(package: &Path, scratch: &Path, coremill: &Path) -> Result<(), String> {
@@ -83,7 +83,11 @@ fn judge(package: &Path, scratch: &Path, coremill: &Path) -> Result<(), String> 
         ));
     }
     if their_text.len() != our_text.len() {
-        return Err(format!("model.mil has {} lines, ours {}", their_text.len(), our_text.len()));
+        return Err(format!(
+            "model.mil has {} lines, ours has {}",
+            their_text.len(),
+            our_text.len()
+        ));
     }
     let data =
         |bundle: &Path| fs::read(bundle.join("coremldata.bin")).map_err(|error| error.to_string());

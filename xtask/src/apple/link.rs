@@ -75,14 +75,14 @@ fn linker() -> Option<PathBuf> {
 /// The missing requirements of this machine.
 pub(super) fn missing() -> Option<String> {
     if !cfg!(target_os = "linux") {
-        return Some("it runs on Linux".to_owned());
+        return Some("this check requires Linux".to_owned());
     }
     toolchain::missing().or_else(|| linker().is_none().then(|| "install lld".to_owned()))
 }
 
 /// Links both artifacts, and prints their kind and size.
 pub(super) fn run(root: &Path) -> Result<(), String> {
-    let linker = linker().ok_or("the linker is gone")?;
+    let linker = linker().ok_or("the linker was not found")?;
     let folder = target_directory(root).join("apple-link");
     let stubs = write_stubs(&folder)?;
     let program = link_program(root, &stubs, &linker)?;
@@ -90,9 +90,11 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     let (library, linked) = link_library(root, &folder, &stubs, &linker)?;
     println!("ok      {}: {} bytes", library.display(), size(&library)?);
     let bytes = size(&linked)?;
-    println!("ok      in an app, all entries, stripped: {bytes} bytes; at most {LARGEST}");
+    println!("ok      in an app, all entries, stripped: {bytes} bytes; the maximum is {LARGEST}");
     if bytes > LARGEST {
-        return Err(format!("the static library for iOS takes {bytes} bytes, above {LARGEST}"));
+        return Err(format!(
+            "the static library for iOS has {bytes} bytes; the maximum is {LARGEST}"
+        ));
     }
     Ok(())
 }

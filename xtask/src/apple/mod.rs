@@ -15,7 +15,7 @@ use crate::workspace::root;
 /// Which checks to run.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Without options: everything that this machine has tools for; what is left out is told.\n\nExamples:\n  \
+    after_help = "Without options, runs all checks that this machine has tools for, and lists the skipped ones.\n\nExamples:\n  \
                         cargo xtask apple\n  cargo xtask apple --only standins\n  cargo xtask apple --only package"
 )]
 pub(crate) struct Arguments {
@@ -51,14 +51,15 @@ impl Check {
             Check::Link => "link for Apple's targets",
             Check::Standins => "stand-ins for Core ML",
             Check::Compiler => "Apple's compiler",
-            Check::Device => "Core ML beside the engine",
+            Check::Device => "Core ML compared with the engine",
             Check::Package => "XCFramework and Swift package",
         }
     }
 
     /// The missing requirements of this machine.
     fn missing(self) -> Option<String> {
-        let on_mac = || (!cfg!(target_os = "macos")).then(|| "it runs on macOS".to_owned());
+        let on_mac =
+            || (!cfg!(target_os = "macos")).then(|| "this check requires macOS".to_owned());
         match self {
             Check::Types => toolchain::missing(),
             Check::Link => link::missing(),
@@ -104,7 +105,7 @@ pub(crate) fn run_all(checks: &[Check]) -> Result<(), String> {
         }
     }
     if !left_out.is_empty() {
-        println!("left out: {}", left_out.join("; "));
+        println!("skipped: {}", left_out.join("; "));
     }
     Ok(())
 }

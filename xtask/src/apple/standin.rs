@@ -28,7 +28,7 @@ const CHANGES: [(&str, &str, &str, &str); 2] = [
 /// The missing requirements of this machine.
 pub(crate) fn missing() -> Option<String> {
     if !cfg!(target_os = "linux") {
-        return Some("they run on Linux".to_owned());
+        return Some("these checks require Linux".to_owned());
     }
     let runs = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
@@ -44,7 +44,10 @@ pub(crate) fn missing() -> Option<String> {
 pub(super) fn run(root: &Path) -> Result<(), String> {
     // Each test prints its number of leaked objects.
     let mut command = tests(root)?;
-    execute(command.args(["--", "--show-output"]), "our calls of Core ML against stand-ins")
+    execute(
+        command.args(["--", "--show-output"]),
+        "our calls of Core ML with a replacement library",
+    )
 }
 
 /// A cargo command for tests of the workspace `standin`.
@@ -81,7 +84,9 @@ fn sources(root: &Path, name: &str) -> Result<PathBuf, String> {
     let found = packages.iter().find(|package| package["name"] == name);
     let manifest = found.and_then(|package| package["manifest_path"].as_str());
     let folder = manifest.and_then(|manifest| Path::new(manifest).parent());
-    folder.map(Path::to_owned).ok_or_else(|| format!("no crate `{name}` is depended on"))
+    folder
+        .map(Path::to_owned)
+        .ok_or_else(|| format!("no dependency on the crate `{name}` was found"))
 }
 
 /// Copies a crate and patches one of its files. An existing copy keeps its times, so that it is not built
@@ -99,7 +104,7 @@ fn patch(from: &Path, to: &Path, file: &str, old: &str, new: &str) -> Result<(),
     let path = to.join(file);
     let text = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
     if text.matches(old).count() != 1 {
-        return Err(format!("`{}` does not hold `{old}` once", path.display()));
+        return Err(format!("`{}` does not contain `{old}` exactly once", path.display()));
     }
     fs::write(&path, text.replace(old, new)).map_err(|error| describe("write", &path, &error))?;
     fs::write(&marker, source).map_err(|error| describe("write", &marker, &error))

@@ -89,12 +89,12 @@ pub(super) fn run(directory: &Path, megabytes: u64, repetitions: usize) -> Resul
     }
     if ratio > RATIO {
         return Err(format!(
-            "casting takes {ratio:.2} times as long as `cp -r` of the package; at most {RATIO} is promised"
+            "casting takes {ratio:.2} times as long as `cp -r` of the package; the target is at most {RATIO}"
         ));
     }
     match peak {
         Some(peak) if peak > MEMORY => {
-            Err(format!("casting takes {peak:.1} MB of memory; at most {MEMORY} is promised"))
+            Err(format!("casting uses {peak:.1} MB of memory; the target is at most {MEMORY} MB"))
         }
         _ => Ok(()),
     }
@@ -152,7 +152,7 @@ fn layers(floats: u64) -> impl Iterator<Item = (u64, u64, u64)> {
 fn fill(path: &Path, bytes: u64) -> io::Result<usize> {
     let floats = bytes / 4;
     let Some((inputs, outputs, start)) = layers(floats).last() else {
-        return Err(io::Error::other("there is room for no layer"));
+        return Err(io::Error::other("there is no room for a layer"));
     };
     let mut to = io::BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -47,7 +47,7 @@ pub(crate) fn run(what: &str, arguments: &Arguments) -> Result<(), String> {
     if arguments.record {
         script.arg("--record");
     }
-    let measured = execute(&mut script, "measuring what the compiler takes");
+    let measured = execute(&mut script, "measuring the time and memory of the compiler");
     if arguments.record {
         generated::BENCHMARKS.write()?;
     }

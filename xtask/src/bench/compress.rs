@@ -23,5 +23,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut script = Command::new(python);
     script.current_dir(&root).args(["-m", "oracle.bench.compress", "--coremill"]);
     script.arg(binary(&root)).arg("--rounds").arg(arguments.rounds.to_string());
-    execute(&mut script, "measuring what compression takes")
+    execute(&mut script, "measuring the time and memory of compression")
 }

@@ -159,7 +159,7 @@ impl Row {
                 (ratio > *most).then(|| {
                     format!(
                         "{name} takes {ratio:.2} times as long as {peer} on {threads} threads; \
-                         at most {most} is promised"
+                         the target is at most {most}"
                     )
                 })
             })
@@ -285,7 +285,7 @@ impl Peers {
         command.args(["--threads", &threads.to_string()]);
         let failed = |why: String| {
             format!(
-                "cannot run the peers: {why}; they need what oracle/requirements-bench.txt names"
+                "cannot run the peers: {why}; they require the packages in oracle/requirements-bench.txt"
             )
         };
         let mut process = command
@@ -294,7 +294,7 @@ impl Peers {
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(failed("its streams cannot be had".to_owned()));
+            return Err(failed("its streams are not available".to_owned()));
         };
         Ok(Peers { process, commands, answers: BufReader::new(answers) })
     }
@@ -303,7 +303,7 @@ impl Peers {
     fn run(&mut self, model: &str, count: usize, peer: &str) -> Result<Vec<f64>, String> {
         let answer = self.ask(&format!("run {model} {count} {peer}"))?;
         let times = answer["milliseconds"][peer].as_array();
-        let times = times.ok_or_else(|| format!("the peers answer `{answer}`"))?;
+        let times = times.ok_or_else(|| format!("unexpected answer of the peers: `{answer}`"))?;
         Ok(times.iter().filter_map(Value::as_f64).collect())
     }
 

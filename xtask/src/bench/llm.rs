@@ -139,7 +139,7 @@ fn measure(
             ("CPU seconds of the conversion", seconds, most),
         ];
         for (what, found, most) in limits.into_iter().filter(|(_, found, most)| found > most) {
-            broken.push(format!("{what}: {found:.2}; at most {most:.2} are promised"));
+            broken.push(format!("{what}: {found:.2}; the target is at most {most:.2}"));
         }
     }
     println!(
@@ -169,8 +169,8 @@ fn measure(
             && last < MIN_SPEED * first
         {
             broken.push(format!(
-                "speed at position {position} in the largest context: {:.2} of that in the smallest; at least {MIN_SPEED} is \
-                 promised",
+                "speed at position {position} in the largest context: {:.2} of that in the smallest; the target is \
+                 at least {MIN_SPEED}",
                 last / first
             ));
         }

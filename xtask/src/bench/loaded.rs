@@ -26,7 +26,7 @@ pub(super) fn run_optimized(subject: &str) -> Result<bool, String> {
 pub(super) fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, String> {
     let found = fs::read_dir(directory).map_err(|error| {
         format!(
-            "there are no models in {} ({error}); make them with `python -m oracle.bench.models --out {}`",
+            "no models found in {} ({error}); make them with `python -m oracle.bench.models --out {}`",
             directory.display(),
             directory.display()
         )
@@ -39,7 +39,7 @@ pub(super) fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, S
         .collect();
     names.sort();
     match names.is_empty() {
-        true => Err(format!("{} holds none of the models asked for", directory.display())),
+        true => Err(format!("{} has none of the requested models", directory.display())),
         false => Ok(names),
     }
 }

@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     for (name, times) in [
         ("cp -r", &mut copies),
         ("read, verify and write", &mut runs),
-        ("the same, onto the disk", &mut durable_runs),
+        ("the same, synced to disk", &mut durable_runs),
     ] {
         let time = median(times);
         println!("{name:<28} {:>9.1} {:>8.2} {:>9.1}", time, time / base, times[0]);
@@ -114,16 +114,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let peak = memory.iter().copied().reduce(f64::max);
     match peak {
         Some(peak) => println!("peak resident memory: {peak:.1} MB"),
-        None => println!("peak resident memory: not told by this system"),
+        None => println!("peak resident memory: not reported by this system"),
     }
     if ratio > RATIO {
         return Err(format!(
-            "it takes {ratio:.2} times as long as `cp -r`; at most {RATIO} is promised"
+            "it takes {ratio:.2} times as long as `cp -r`; the target is at most {RATIO}"
         ));
     }
     match peak {
         Some(peak) if peak > MEMORY => {
-            return Err(format!("it takes {peak:.1} MB of memory; at most {MEMORY} is promised"));
+            return Err(format!(
+                "it uses {peak:.1} MB of memory; the target is at most {MEMORY} MB"
+            ));
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use crate::workspace::{cargo, execute, root, target_directory};
 /// Builds and writes a transformer with `rlx-coreml` and with coremill in one run; the error states which
 /// limit was missed.
 pub(super) fn run() -> Result<(), String> {
-    program("rlx", "building and writing a transformer beside rlx-coreml")
+    program("rlx", "building and writing a transformer, compared with rlx-coreml")
 }
 
 /// Measures the overhead of sessions; the error states which limit was missed.

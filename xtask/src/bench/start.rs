@@ -58,7 +58,7 @@ pub(super) fn run(directory: &Path, names: &[String]) -> Result<Vec<String>, Str
         let most = MAX_MILLISECONDS * (package / 100.0).max(1.0);
         if milliseconds > most {
             broken.push(format!(
-                "{name} takes {milliseconds:.0} ms to its first result; at most {most:.0} are promised"
+                "{name} takes {milliseconds:.0} ms to its first result; the target is at most {most:.0} ms"
             ));
         }
         let (peak, allowed) = match memory {
@@ -67,7 +67,7 @@ pub(super) fn run(directory: &Path, names: &[String]) -> Result<Vec<String>, Str
         };
         if peak > allowed {
             broken.push(format!(
-                "{name} takes {peak:.0} MB of memory; at most {allowed:.0} are promised"
+                "{name} uses {peak:.0} MB of memory; the target is at most {allowed:.0} MB"
             ));
         }
         println!("{name:<26} {package:>9.1} {milliseconds:>10.1} {peak:>9.1} {allowed:>9.1}");
@@ -93,7 +93,7 @@ pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
         inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
     let outputs = session.run(&inputs).map_err(|error| error.to_string())?;
     let (Some(before), Some(after)) = (before, own_time()) else {
-        return Err("this system does not tell the time of a process".to_owned());
+        return Err("this system does not report the time of a process".to_owned());
     };
     let values = inputs.iter().map(|(_, array)| array.view().len()).sum::<usize>()
         + outputs

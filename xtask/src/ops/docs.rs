@@ -11,14 +11,14 @@ const HEAD: &str = "\
 
 # The operations of MIL
 
-What ML Programs are made of: every operation, the opset that brought it, and what each later opset changed. An opset is
+The operations of ML Programs: the opset that introduced each operation, and the changes in later opsets. An opset is
 named after the iOS release that runs it; a definition holds until the next one of the same operation.
 
 A parameter is shown as `name`: *type* = *default*.
 
-- **const**: what is bound must be known when the program is compiled.
-- `T`, `U` and the like stand for an element type: parameters of an operation with the same letter have the same one.
-- Without a default a parameter is required; *absent* means that the operation does without.
+- **const**: the argument must be known when the program is compiled.
+- `T`, `U` and similar letters are element types: parameters of an operation with the same letter have the same type.
+- Without a default a parameter is required; *absent* means that the parameter may be omitted.
 ";
 
 /// The whole page.
@@ -108,7 +108,7 @@ fn changes(older: &OpRow, row: &OpRow) -> Vec<String> {
         }
     }
     if lines.is_empty() {
-        lines.push("the same parameters, other rules".to_owned());
+        lines.push("same parameters, different rules".to_owned());
     }
     lines
 }

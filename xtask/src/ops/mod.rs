@@ -154,5 +154,6 @@ fn format(root: &Path, code: &str) -> Result<String, String> {
     if !output.status.success() {
         return Err(format!("`rustfmt` failed ({})", output.status));
     }
-    String::from_utf8(output.stdout).map_err(|error| format!("`rustfmt` wrote no text: {error}"))
+    String::from_utf8(output.stdout)
+        .map_err(|error| format!("the output of `rustfmt` is not text: {error}"))
 }

@@ -80,7 +80,7 @@ pub(super) fn files(operations: &[Operation]) -> Result<BTreeMap<String, String>
     for (name, members) in families {
         let path = format!("table/{name}.rs");
         if files.insert(path.clone(), table(&members)?).is_some() {
-            return Err(format!("a family is called `{name}`, and so is another file"));
+            return Err(format!("the family `{name}` has the same name as another file"));
         }
     }
     Ok(files)
@@ -206,7 +206,7 @@ fn newest_by_opset(operation: &Operation) -> Result<BTreeMap<Opset, &Row>, Strin
             "iOS16" => Opset::Ios16,
             "iOS17" => Opset::Ios17,
             "iOS18" => Opset::Ios18,
-            other => return Err(format!("the opset `{other}` is not known to this command")),
+            other => return Err(format!("this command does not support the opset `{other}`")),
         };
         rows.insert(opset, row);
     }
@@ -321,7 +321,7 @@ impl Family {
                 | Rule::ZerosOf(of),
             ) => {
                 return Err(format!(
-                    "its default depends on `{of}` in a way that `DefaultValue` cannot say; add a variant"
+                    "its default depends on `{of}` in a way that `DefaultValue` cannot express; add a variant"
                 ));
             }
         };

@@ -93,7 +93,7 @@ fn peer(root: &Path) -> Result<(String, Vec<Source>), String> {
         return Err(format!("cargo metadata failed ({}):\n{said}", output.status));
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("cargo metadata is no JSON: {error}"))?;
+        .map_err(|error| format!("the output of `cargo metadata` is not JSON: {error}"))?;
     let package = metadata["packages"]
         .as_array()
         .and_then(|packages| packages.iter().find(|package| package["name"] == PEER))
@@ -127,7 +127,7 @@ fn source(name: String, text: &str) -> Source {
 }
 
 fn print(sources: &[Source], ours: &Outcomes, peers: &Outcomes) {
-    println!("| test file | tests | compile | pass for us | listed | pass for the peer |");
+    println!("| test file | tests | compile | pass with ours | listed | pass with the peer |");
     println!("|---|---:|---:|---:|---:|---:|");
     let mut totals = [0; 4];
     for source in sources {
@@ -173,7 +173,7 @@ fn faults(sources: &[Source], ours: &Outcomes) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, _) in NOT_COMPILED {
         if !sources.iter().any(|source| source.name == *name) {
-            faults.push(format!("{name} is listed, and the peer has no such file"));
+            faults.push(format!("{name} is listed, but the peer has no such file"));
         }
     }
     for source in sources.iter().filter(|source| source.excluded().is_none()) {
@@ -187,7 +187,9 @@ fn faults(sources: &[Source], ours: &Outcomes) -> Vec<String> {
         for (test, passed) in tests {
             match (passed, listed.contains_key(&(file.as_str(), test.as_str()))) {
                 (false, false) => faults.push(format!("{file}::{test} fails")),
-                (true, true) => faults.push(format!("{file}::{test} passes; take it off the list")),
+                (true, true) => {
+                    faults.push(format!("{file}::{test} passes; remove it from the list"))
+                }
                 _ => {}
             }
         }
@@ -195,7 +197,7 @@ fn faults(sources: &[Source], ours: &Outcomes) -> Vec<String> {
     for (file, test) in listed.keys() {
         let runs = ours.get(*file).is_some_and(|tests| tests.contains_key(*test));
         if !runs {
-            faults.push(format!("{file}::{test} is listed, and there is no such test"));
+            faults.push(format!("{file}::{test} is listed, but there is no such test"));
         }
     }
     faults

@@ -274,7 +274,7 @@ fn listed(
         }
     }
     if found.is_empty() {
-        return Err(format!("{} holds none of the programs asked for", exports.display()));
+        return Err(format!("{} has none of the requested programs", exports.display()));
     }
     Ok((found, impossible))
 }

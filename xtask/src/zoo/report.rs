@@ -117,9 +117,9 @@ pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
     let excused = rows.iter().filter(|row| row.faults.is_empty()).filter_map(|row| {
         Some(format!("{}: {:.1e}; {}", row.model, row.error?, row.excuse.as_ref()?))
     });
-    list("less exact than others, for a reason", excused.collect());
+    list("less accurate than others, for a known reason", excused.collect());
     let longer = rows.iter().filter(|row| more(row)).filter_map(|row| {
-        let reason = row.longer.as_deref().unwrap_or("no reason is known");
+        let reason = row.longer.as_deref().unwrap_or("unknown reason");
         let (ours, theirs) = (row.operations?, row.peer_operations?);
         Some(format!("{}: {ours} against {theirs}; {reason}", row.model))
     });
@@ -135,7 +135,7 @@ pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
     if totals.compared > 0 {
         println!(
             "operations where both convert ({} programs): {} against {}; more than the peer's in {}, \
-             in {} of them for no reason that is known",
+             in {} of them for unknown reasons",
             totals.compared,
             totals.operations,
             totals.peer_operations,
@@ -183,7 +183,7 @@ pub(super) fn reason(text: &str, status: ExitStatus) -> String {
     }
     match (errors.as_slice(), text.lines().find(|line| !line.trim().is_empty())) {
         ([], Some(line)) => format!("{status}: {line}"),
-        ([], None) => format!("{status}, and nothing was said"),
+        ([], None) => format!("{status}, without output"),
         ([only], _) => (*only).to_owned(),
         ([reasons @ .., _], _) => reasons.join("; "),
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(reason(text, status), "`aten.x`: no lowering (2 calls)");
         assert_eq!(reason("error: m.pt2: it is cut short\n", status), "m.pt2: it is cut short");
         assert!(reason("thread panicked\n", status).ends_with("thread panicked"));
-        assert!(reason("", status).contains("nothing was said"));
+        assert!(reason("", status).contains("without output"));
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     starts()?;
     if most > BAR {
-        return Err(format!("a session adds {most:?} to a run; the bar is {BAR:?}").into());
+        return Err(format!("a session adds {most:?} to a run; the limit is {BAR:?}").into());
     }
     Ok(())
 }

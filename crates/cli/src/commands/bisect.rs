@@ -11,7 +11,7 @@ use crate::output::{self, Failure, OutputPath};
 /// The place of the trial model in the command.
 const PLACE: &str = "{}";
 
-/// Find the operation from which on a command fails
+/// Find the first operation with which a command fails
 ///
 /// A binary search: each trial model has the first operations of the model, and the command runs on it.
 /// The outputs of such a model are the values that the rest of the model uses. A command fails if its exit code is not 0.
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Output for the smallest model on which the command fails: a `.mlpackage`, a `.mlmodelc` or MIL text (`.mil`)
     #[arg(short, long, value_name = "PATH")]
     output: Option<OutputPath>,
-    /// Function to halve, if the model has several [default: the model's default function]
+    /// Function to bisect, if the model has several [default: the model's default function]
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
     /// Print the result as JSON
@@ -55,8 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let opened = super::open_with_source(&args.model)?;
     let steps = Steps::of(&opened.model, args.function.as_deref());
     let steps = steps.map_err(|error| super::failure(&error))?;
-    let directory = tempfile::tempdir()
-        .map_err(|error| Failure::user(format_args!("a directory for trials: {error}")))?;
+    let directory = tempfile::tempdir().map_err(|error| {
+        Failure::user(format_args!("cannot create a temporary directory: {error}"))
+    })?;
     let trial = directory.path().join("Trial.mlpackage");
     let fails = |count: usize| -> Result<Option<bool>, Failure> {
         let Ok(model) = steps.piece(0..count) else { return Ok(None) };
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         count => format!(", or with one of the {count} operations before it"),
     };
     output::say(&format!(
-        "the command fails from `{operator}` of `{name}` on, operation {bad} of {}{also}\n",
+        "the command fails starting at `{operator}` of `{name}`, operation {bad} of {}{also}\n",
         steps.len()
     ))
 }
@@ -144,6 +145,6 @@ fn execute(command: &[String], trial: &Path) -> Result<bool, Failure> {
         .status();
     match status {
         Ok(status) => Ok(status.success()),
-        Err(error) => Err(Failure::user(format_args!("`{}`: {error}", command[0]))),
+        Err(error) => Err(Failure::user(format_args!("cannot run `{}`: {error}", command[0]))),
     }
 }

@@ -13,7 +13,7 @@ use crate::output::{self, Failure, OutputPath};
 /// Check a model for errors that Core ML would report, and for slow or inaccurate operations
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 1 if there is an error, or less than --ane-share on the Neural Engine.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --ane-share 0.95 --device iphone17pro\n  coremill check Model.mlpackage --device m4 --deny-warnings --json"
+    after_help = "Exits with 1 if there is an error, or if the share of operations on the Neural Engine is below --ane-share.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --ane-share 0.95 --device iphone17pro\n  coremill check Model.mlpackage --device m4 --deny-warnings --json"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive, or a directory of
@@ -29,14 +29,14 @@ pub(crate) struct Args {
     /// Write an HTML report with the diagnostics at the operations concerned
     #[arg(long, value_name = "FILE.html")]
     html: Option<OutputPath>,
-    /// Exit with 1 if a smaller share of the operations is on the Neural Engine, by a forecast or by --plan
+    /// Exit with 1 if a smaller share of the operations runs on the Neural Engine, according to a forecast or to --plan
     #[arg(long, value_name = "SHARE", value_parser = placement::fraction)]
     ane_share: Option<f64>,
     /// Warn for one chip or iPhone, and forecast --ane-share for it: m1 to m6, a12 to a19pro, iphone17pro; by default, warnings
     /// are for every chip that the model's target allows
     #[arg(long, value_name = "CHIP", value_parser = placement::chip)]
     device: Option<&'static Chip>,
-    /// The compute plan that `coremill plan` recorded, or an `analytics.mil`, in place of the forecast
+    /// The compute plan that `coremill plan` recorded, or an `analytics.mil`, instead of a forecast
     #[arg(long, value_name = "FILE", requires = "ane_share")]
     plan: Option<PathBuf>,
     /// Print the diagnostics as JSON
@@ -149,7 +149,7 @@ fn run_several(args: &Args, models: &[(String, OpenedModel)]) -> Result<(), Fail
         let ane_share = args.ane_share.map(|_| placement::share(&plans));
         output::print_json(&ReportWithShare { report, ane_share })?;
     } else if models.is_empty() {
-        output::say(&format!("{}: no fault, and no Core ML model\n", args.model.display()))?;
+        output::say(&format!("{}: no errors, and no Core ML models\n", args.model.display()))?;
     } else {
         for (index, ((name, opened), report)) in models.iter().zip(&reports).enumerate() {
             if models.len() > 1 {

@@ -250,7 +250,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     idle.into_iter().try_for_each(|at| {
         let rule = at + 1;
         output::say(&format!(
-            "  {label}: rule {rule} selects no weight that those before it leave\n"
+            "  {label}: rule {rule} selects no weights beyond those that earlier rules select\n"
         ))
     })
 }
@@ -269,12 +269,14 @@ fn check_compressed(models: &[OfModel], options: &Options) -> Result<Vec<usize>,
     let Some(OfWeight { name, kept: Some(reason), .. }) = largest else { return Ok(idle) };
     let hint = match *reason {
         compress::SMALL => {
-            "pass `--min-elements 1`, or another size, for weights of fewer elements"
+            "pass `--min-elements 1`, or another minimum, to include smaller weights"
         }
         _ => "`coremill inspect --top 0` lists the weights with their shapes",
     };
-    Err(Failure::user(format_args!("no weight can be compressed: `{name}` stays, as {reason}"))
-        .hint(Some(hint)))
+    Err(Failure::user(format_args!(
+        "no weight can be compressed; the largest, `{name}`, stays unchanged because {reason}"
+    ))
+    .hint(Some(hint)))
 }
 
 /// Adds the importance of weights from samples, if there are any.
@@ -325,7 +327,7 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
         rules.push(text.to_rule().map_err(|error| super::failure(&error))?);
     } else if args.min_elements.is_some() {
         return Err(Failure::user(
-            "`--min-elements` is for `--linear`, `--palettize` and `--prune`",
+            "`--min-elements` requires `--linear`, `--palettize` or `--prune`",
         ));
     }
     if rules.is_empty() && !args.decompress {
@@ -382,7 +384,7 @@ fn render(model: &OfModel) -> String {
         text += &format!("{}\n", output::paint(STRONG, name));
     }
     if model.decompressed > 0 {
-        text += &format!("{} weights made plain\n", model.decompressed);
+        text += &format!("{} weights decompressed\n", model.decompressed);
     }
     if model.weights.is_empty() {
         return text;
@@ -407,7 +409,7 @@ fn render(model: &OfModel) -> String {
         let form = match (&weight.form, weight.kept) {
             (Some(form), _) => Cell::words(form),
             (None, reason) => {
-                Cell::words(format_args!("stays: {}", reason.unwrap_or_default())).style(FAINT)
+                Cell::words(format_args!("unchanged: {}", reason.unwrap_or_default())).style(FAINT)
             }
         };
         table.row([

@@ -12,7 +12,7 @@ const MAX_LISTED: usize = 200;
 /// Operations are matched by name, then by kind and operands.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 0 whether or not something differs; with --exit-code, 1 means that something does.\n\nExamples:\n  coremill diff Old.mlpackage New.mlpackage\n  coremill diff Model.mlpackage Smaller.mlpackage --html changes.html"
+    after_help = "Exits with 0 even if the models differ; with --exit-code, exits with 1 if they do.\n\nExamples:\n  coremill diff Old.mlpackage New.mlpackage\n  coremill diff Model.mlpackage Smaller.mlpackage --html changes.html"
 )]
 pub(crate) struct Args {
     /// The old model
@@ -77,7 +77,7 @@ fn text(args: &Args, found: &Changes) -> String {
     let arrow = format!("{} → {}", args.before.display(), args.after.display());
     let mut lines = format!("{}\n", paint(STRONG, arrow));
     if found.is_empty() {
-        return lines + "  nothing differs\n";
+        return lines + "  no differences\n";
     }
     let or_none = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
     let mut facts = Table::new(2);

@@ -13,7 +13,7 @@ use crate::output::{Failure, OutputPath};
 /// change last. Weights are not copied in memory.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill edit Model.mlpackage -o New.mlpackage --rename x=image --describe 'scores=One score a class'\n  coremill edit Model.mlpackage -o Photo.mlpackage --image x=rgb,scale=1/255 --labels labels.txt\n  coremill edit Model.mlpackage -o Fixed.mlpackage --shapes x=1,3,224,224\n  coremill edit Model.mlpackage -o Features.mlpackage --expose pool_1 --drop scores"
+    after_help = "Examples:\n  coremill edit Model.mlpackage -o New.mlpackage --rename x=image --describe 'scores=One score per class'\n  coremill edit Model.mlpackage -o Photo.mlpackage --image x=rgb,scale=1/255 --labels labels.txt\n  coremill edit Model.mlpackage -o Fixed.mlpackage --shapes x=1,3,224,224\n  coremill edit Model.mlpackage -o Features.mlpackage --expose pool_1 --drop scores"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
@@ -27,25 +27,25 @@ pub(crate) struct Args {
     function: Option<String>,
     #[command(flatten)]
     interface: InterfaceArgs,
-    /// Another name for an input, an output or a state
+    /// New name of an input, an output or a state
     #[arg(long = "rename", value_name = "FROM=TO", help_heading = "Interface")]
     renames: Vec<Assignment>,
-    /// An image that becomes an array of its pixels
+    /// Image to turn into an array of its pixels
     #[arg(long = "array", value_name = "NAME", help_heading = "Interface")]
     arrays: Vec<String>,
     /// Value to make an output; `coremill text` shows the names
     #[arg(long = "expose", value_name = "NAME", help_heading = "Interface")]
     exposed: Vec<String>,
-    /// A state that becomes an input, and its new value the output `new_NAME`
+    /// State to turn into an input; its new value becomes the output `new_NAME`
     #[arg(long = "expose-state", value_name = "NAME", help_heading = "Interface")]
     exposed_states: Vec<String>,
-    /// An output that is removed, with what only it needs
+    /// Name of the output to remove, with the operations that only it needs
     #[arg(long = "drop", value_name = "NAME", help_heading = "Interface")]
     dropped: Vec<String>,
-    /// The shapes that an input accepts: one fixes it
+    /// Shapes that an input accepts; a single shape fixes it
     #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
     shapes: Vec<InputShapes>,
-    /// An input that callers may leave out, and the element that fills it then
+    /// Input to make optional, and the element that fills it if callers leave it out
     #[arg(long = "optional", value_name = "NAME=NUMBER", help_heading = "Interface")]
     optional: Vec<Default>,
     #[command(flatten)]

@@ -11,8 +11,8 @@ use crate::output::Failure;
 /// Changes of inputs and outputs.
 #[derive(clap::Args)]
 pub(super) struct InterfaceArgs {
-    /// An input or output that is an image: `rgb`, `bgr`, `grayscale` or `grayscale-fp16`, the factor of its pixels and what
-    /// is added then. Numbers may be quotients, and one for each channel with `:` between them
+    /// Input or output to turn into an image: `rgb`, `bgr`, `grayscale` or `grayscale-fp16`, the factor S of its pixels and
+    /// the bias B that is added afterwards. Numbers may be quotients, or one per channel separated by `:`
     #[arg(
         long = "image",
         value_name = "NAME=LAYOUT[,scale=S][,bias=B]",
@@ -20,16 +20,16 @@ pub(super) struct InterfaceArgs {
         help_heading = "Interface"
     )]
     images: Vec<ImageEdit>,
-    /// Class labels: a file with one a line, or a list with commas. The model becomes a classifier
+    /// Class labels: a file with one label per line, or a comma-separated list. The model becomes a classifier
     #[arg(long, value_name = "FILE|A,B,...", help_heading = "Interface")]
     labels: Option<String>,
-    /// The output with a classifier's scores [default: the last one of floats]
+    /// Name of the output with the scores of a classifier [default: the last output of floats]
     #[arg(long, value_name = "NAME", requires = "labels", help_heading = "Interface")]
     scores: Option<String>,
     /// Name of the output with the label [default: classLabel]
     #[arg(long, value_name = "NAME", requires = "labels", help_heading = "Interface")]
     label_name: Option<String>,
-    /// The element type of an input or output: fp16, fp32, int32 or int8
+    /// New element type of an input or output: fp16, fp32, int32 or int8
     #[arg(
         long = "type",
         value_name = "NAME=TYPE",
@@ -37,7 +37,7 @@ pub(super) struct InterfaceArgs {
         help_heading = "Interface"
     )]
     types: Vec<(String, ElementType)>,
-    /// A description of an input, an output or a state
+    /// Description of an input, an output or a state
     #[arg(long = "describe", value_name = "NAME=TEXT", help_heading = "Interface")]
     descriptions: Vec<Assignment>,
 }
@@ -57,7 +57,7 @@ pub(super) struct MetadataArgs {
     /// Version of the model
     #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
     model_version: Option<String>,
-    /// Another metadata entry; repeatable. An empty text removes the entry
+    /// Other metadata entry; repeatable. An empty text removes the entry
     #[arg(long, value_name = "NAME=TEXT", help_heading = "Metadata")]
     metadata: Vec<Assignment>,
 }
@@ -78,7 +78,9 @@ impl MetadataArgs {
         }
         for (index, Assignment { name, text }) in self.metadata.iter().enumerate() {
             if self.metadata[..index].iter().any(|earlier| earlier.name == *name) {
-                return Err(Failure::user(format_args!("the metadata `{name}` is given twice")));
+                return Err(Failure::user(format_args!(
+                    "the metadata entry `{name}` is specified twice"
+                )));
             }
             match text.is_empty() {
                 true => metadata.user_defined.retain(|(key, _)| key != name),
@@ -153,7 +155,7 @@ fn read_labels(text: &str) -> Result<Labels, Failure> {
         let read = std::fs::read_to_string(path);
         let read = read.map_err(|error| {
             Failure::user(format_args!("cannot read {}: {error}", path.display()))
-                .hint(Some("pass a file with one label a line, or labels with commas between them"))
+                .hint(Some("pass a file with one label per line, or labels separated by commas"))
         })?;
         return Ok(Labels::from_lines(&read));
     }

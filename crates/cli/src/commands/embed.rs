@@ -10,8 +10,8 @@ use crate::progress::Progress;
 
 /// Compute the embeddings of texts
 ///
-/// The model is what `coremill llm` wrote, a GGUF file, or a folder with `config.json` and safetensors: BERT and its relatives.
-/// Each text becomes a vector, which is printed as one line. Texts that are too long are cut.
+/// The model is what `coremill llm` wrote, a GGUF file, or a folder with `config.json` and safetensors: BERT and related models.
+/// Each text becomes a vector, which is printed as one line. Texts that are too long are truncated.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill embed all-MiniLM-L6-v2 -p 'Hello, world!'\n  coremill embed bge-small -p 'a cat' -p 'a dog' --json\n  coremill embed nomic-embed-text-v1.5.Q8_0.gguf --lines < sentences.txt"
@@ -20,19 +20,19 @@ pub(crate) struct Args {
     /// A directory or a package that `coremill llm` wrote, a `.gguf`, or a folder with `config.json` and safetensors
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// A text. Any number
+    /// Text to embed; repeatable
     #[arg(short, long, value_name = "TEXT", required_unless_present = "lines")]
     prompt: Vec<String>,
-    /// Take each line of standard input as a text
+    /// Read each line of standard input as a text
     #[arg(long, conflicts_with = "prompt")]
     lines: bool,
-    /// Compute with files of weights in fp32 rather than as converted models do
+    /// Compute with weight files in fp32 instead of the precision of converted models
     #[arg(long)]
     fp32: bool,
-    /// The device that computes
+    /// Device to compute on
     #[arg(long, value_enum, default_value_t = DeviceArg::Host)]
     device: DeviceArg,
-    /// Threads of the host; 0 is one for each processor
+    /// Number of threads on the host; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
     /// Print the embeddings as JSON

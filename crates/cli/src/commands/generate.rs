@@ -23,35 +23,35 @@ pub(crate) struct Args {
     /// The text to continue, or with `--chat` the message to answer; `-` is standard input
     #[arg(short, long, value_name = "TEXT")]
     prompt: String,
-    /// Put the prompt into the model's chat template
+    /// Apply the model's chat template to the prompt
     #[arg(long)]
     chat: bool,
-    /// The system's message
+    /// System message
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
-    /// Most tokens to generate
+    /// Maximum number of tokens to generate
     #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
     max_tokens: usize,
-    /// A text that ends the generation; `\n` and `\t` are recognized. Any number
+    /// Text that ends the generation, in which `\n` and `\t` are recognized; repeatable
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
     /// Divisor of logits before sampling; 0 chooses the most likely token
     #[arg(long, value_name = "T", default_value_t = 0.0, help_heading = "Sampling")]
     temperature: f32,
-    /// Number of the most likely tokens to sample from; 0 is all
+    /// Number of the most likely tokens to sample from; 0 samples from all
     #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Sampling")]
     top_k: usize,
-    /// Sample from the most likely tokens that have this share of probability
+    /// Sample from the smallest set of most likely tokens with this total probability
     #[arg(long, value_name = "P", default_value_t = 1.0, help_heading = "Sampling")]
     top_p: f32,
     /// Leave out tokens with less than this share of the most likely token's probability
     #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Sampling")]
     min_p: f32,
-    /// Divisor of the logits of tokens that the text already has
+    /// Divisor of the logits of tokens that the text already contains
     #[arg(long, value_name = "R", default_value_t = 1.0, help_heading = "Sampling")]
     repeat_penalty: f32,
-    /// Start of the random numbers
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
     seed: u64,
 
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Print times and speeds on standard error
     #[arg(long)]
     timings: bool,
-    /// Print text, tokens and times as JSON, when all is done
+    /// Print text, tokens and times as JSON at the end of the generation
     #[arg(long)]
     json: bool,
 }
@@ -68,13 +68,13 @@ pub(crate) struct Args {
 /// Where and how a language model runs.
 #[derive(clap::Args)]
 pub(super) struct GeneratorArgs {
-    /// Positions of the cache, for files of weights [default: the model's longest sequence, at most 2048]
+    /// Number of cache positions, for weight files [default: the model's longest sequence, at most 2048]
     #[arg(long, value_name = "N")]
     pub(super) context: Option<usize>,
-    /// The device that computes
+    /// Device to compute on
     #[arg(long, value_enum, default_value_t = DeviceArg::Host)]
     pub(super) device: DeviceArg,
-    /// Threads of the host; 0 is one for each processor
+    /// Number of threads on the host; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     pub(super) threads: usize,
 }

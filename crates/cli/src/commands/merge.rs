@@ -6,15 +6,15 @@ use crate::output::{Failure, OutputPath};
 
 /// Combine models into one with several functions
 ///
-/// Weights of equal content are stored once. The first function runs by default. Core ML has several functions from iOS 18
-/// on.
+/// Weights of equal content are stored once. The first function runs by default. Core ML supports several functions since
+/// iOS 18.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill merge prefill=Prefill.mlpackage decode=Decode.mlpackage -o Llm.mlpackage\n  coremill merge french=Base.mlpackage:adapted main=Other.mlpackage -o Both.mlpackage"
 )]
 pub(crate) struct Args {
-    /// The name of a function, and the model that it comes from; of a model with several functions, the one after `:`, or
-    /// the one that runs by default
+    /// Name of a function and the model that provides it. If the model has several functions, `:FUNCTION` selects one
+    /// [default: the model's default function]
     #[arg(value_name = "NAME=MODEL[:FUNCTION]", required = true)]
     models: Vec<String>,
     /// Output: a `.mlpackage` or a `.mlmodelc`
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut sources = Vec::with_capacity(args.models.len());
     for text in &args.models {
         let Some((name, source)) = text.split_once('=') else {
-            return Err(Failure::user(format_args!("`{text}` names no function"))
+            return Err(Failure::user(format_args!("`{text}` has no function name"))
                 .hint(Some("pass `NAME=MODEL` for each")));
         };
         let whole = PathBuf::from(source);

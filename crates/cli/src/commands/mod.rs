@@ -137,12 +137,12 @@ fn check_output_paths<'p>(
             is_within || input.starts_with(&place)
         };
         if inputs.iter().any(is_over) {
-            return refused(format!("{} is an input, and would be written over", output.display()));
+            return refused(format!("{} is an input, and would be overwritten", output.display()));
         }
         // Devices and pipes can take several outputs.
         let is_replaced = place.is_file() || place.is_dir() || !place.exists();
         if is_replaced && before.contains(&place) {
-            return refused(format!("{} is to be written twice", output.display()));
+            return refused(format!("{} would be written twice", output.display()));
         }
         before.push(place);
     }
@@ -175,7 +175,7 @@ fn warn_of_text(model: &Model, program: &Program) {
         let label = output::paint(output::ERROR, "warning");
         let lost = coremill_io::printable_line(&lost.join(", ")).into_owned();
         output::tell(&format!(
-            "{label}: MIL text does not hold {lost}: a package that is made of it will lack them\n"
+            "{label}: MIL text cannot represent {lost}; packages that are built from it will lack them\n"
         ));
     }
 }

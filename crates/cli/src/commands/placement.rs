@@ -44,7 +44,7 @@ pub(super) fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
         let opened = super::open(path)?;
         return recorded(&opened.program).ok_or_else(|| {
             named(&"this program does not say which device runs each operation")
-                .hint(Some("Core ML notes that in the `analytics.mil` of its cache on a Mac"))
+                .hint(Some("Core ML records it in the `analytics.mil` of its cache on a Mac"))
         });
     }
     ComputePlan::from_json(&text).map_err(|why| {
@@ -70,7 +70,7 @@ pub(super) fn plans_of<'m>(
         return Ok(vec![plan]);
     }
     let message = format!("{} is a plan of another model", path.display());
-    let hint = "none of its operations has the name of an operation here; `coremill plan` makes a plan of this model";
+    let hint = "no operation of the plan has the name of an operation of this model; `coremill plan` makes a plan of this model";
     Err(Failure::user(message).hint(Some(hint)))
 }
 
@@ -99,8 +99,7 @@ pub(super) fn text(title: &str, plan: &ComputePlan) -> String {
             "  {}",
             paint(FAINT, format!("a forecast, not a record: {}", note.accuracy))
         );
-        let gpu =
-            "times of GPUs are not published: what is not on the Neural Engine is shown on the CPU";
+        let gpu = "GPU times are not published, so operations outside the Neural Engine are shown on the CPU";
         let _ = writeln!(text, "  {}", paint(FAINT, gpu));
     }
     let mut functions: Vec<&str> = Vec::new();
@@ -182,7 +181,7 @@ pub(super) fn check_share(plans: &[ComputePlan], least: f64) -> Result<(), Failu
         100.0 * least,
         listed.collect::<Vec<_>>().join(", ")
     );
-    Err(Failure::user(message).hint(Some("`coremill plan` says what to change")))
+    Err(Failure::user(message).hint(Some("`coremill plan` shows what to change")))
 }
 
 /// The share of operations on the Neural Engine in all plans.
@@ -194,5 +193,5 @@ pub(super) fn share(plans: &[ComputePlan]) -> f64 {
 /// A share from 0 to 1.
 pub(super) fn fraction(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| "expected a share from 0 to 1, `0.95` for instance".to_owned())
+    number.ok_or_else(|| "expected a share from 0 to 1, such as `0.95`".to_owned())
 }

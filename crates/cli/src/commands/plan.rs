@@ -15,13 +15,13 @@ use crate::progress::Progress;
 /// On a Mac with macOS 14.4, Core ML's own plan is recorded. On other systems, with --forecast or --device, a cost model
 /// forecasts it: supported operations and limits of the chip, and the costs of segments and switches that a public study
 /// found. Operations that are not on the Neural Engine are shown with the reason and what to change. The `analytics.mil`
-/// that Core ML writes into its cache on a Mac is shown as the record that it is.
+/// that Core ML writes into its cache on a Mac is shown as a record.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill plan Model.mlpackage\n  coremill plan Model.mlpackage --device iphone17pro --json\n  coremill plan Model.mlpackage -o plan.json\n  coremill plan analytics.mil\n  coremill report Model.mlpackage --plan plan.json -o model.html"
 )]
 pub(crate) struct Args {
-    /// The package, compiled model or MIL text; a forecast takes a `.pt2` as well, which is converted in memory
+    /// The package, compiled model or MIL text; a forecast also accepts a `.pt2`, which is converted in memory
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Write the plan as JSON, for `report` and `check`; `-` is standard output
@@ -33,10 +33,10 @@ pub(crate) struct Args {
     /// The devices that Core ML may use: all, cpu_only, cpu_and_gpu or cpu_and_ne
     #[arg(long, default_value_t = ComputeUnits::All, value_name = "UNITS", value_parser = placement::units)]
     units: ComputeUnits,
-    /// Forecast, on a Mac too
+    /// Forecast, even on a Mac
     #[arg(long)]
     forecast: bool,
-    /// Forecast for a chip or an iPhone: m1 to m6, a12 to a19pro, iphone17pro; m4, which was studied, if not given
+    /// Forecast for a chip or an iPhone: m1 to m6, a12 to a19pro, iphone17pro [default: m4, the chip of the study]
     #[arg(long, value_name = "CHIP", value_parser = placement::chip)]
     device: Option<&'static Chip>,
 }
@@ -73,7 +73,7 @@ fn options(args: &Args) -> Result<ForecastOptions, Failure> {
         ComputeUnits::CpuOnly => false,
         ComputeUnits::CpuAndGpu => {
             let hint = "record the plan on a Mac, or forecast with `--units cpu_and_ne`";
-            let message = "times of GPUs are not published, so `cpu_and_gpu` has no forecast";
+            let message = "GPU times are not published, so `cpu_and_gpu` has no forecast";
             return Err(Failure::user(message).hint(Some(hint)));
         }
     };
@@ -98,8 +98,9 @@ fn verify(opened: &OpenedModel) -> Result<(), Failure> {
 fn record(args: &Args) -> Result<ComputePlan, Failure> {
     let options = LoadOptions { compute_units: args.units, ..LoadOptions::default() };
     let progress = Progress::start(format!("compiling {}", args.model.display()));
-    let scratch = tempfile::tempdir()
-        .map_err(|error| Failure::user(format_args!("cannot make a scratch directory: {error}")))?;
+    let scratch = tempfile::tempdir().map_err(|error| {
+        Failure::user(format_args!("cannot create a temporary directory: {error}"))
+    })?;
     let compiled = match args.model.join("coremldata.bin").is_file() {
         true => args.model.clone(),
         false => {

@@ -128,7 +128,7 @@ pub(crate) fn parse_channels(text: &str) -> Result<[f32; 3], String> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.output.is_stdout() {
-        let message = "`-` is standard output, which has no extension to choose the format by";
+        let message = "`-` is standard output, which has no extension that determines the format";
         return Err(Failure::user(message)
             .hint(Some("pass a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
     }
@@ -226,11 +226,14 @@ fn rendered(path: &str, quantized: &QuantizedProgram, effort: u8) -> String {
         quantized.samples
     );
     if quantized.model_db.is_some() {
-        text += &format!("  all of it: {} at the outputs\n", decibels(quantized.model_db));
+        text +=
+            &format!("  all layers quantized: {} at the outputs\n", decibels(quantized.model_db));
     }
     if quantized.effort < effort {
-        text +=
-            &format!("  rounded with effort {}: with more, outputs are worse\n", quantized.effort);
+        text += &format!(
+            "  rounded with effort {}, since more effort makes the outputs worse\n",
+            quantized.effort
+        );
     }
     if let Some(worst) = quantized.layers.iter().find(|layer| layer.model_db.is_some()) {
         let name = worst.module.as_deref().filter(|module| !module.is_empty());

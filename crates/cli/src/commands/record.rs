@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::user("a record of a model needs an output file").hint(Some(hint)));
     };
     if path.is_stdout() {
-        let message = "`-` is standard output, which is used for the report";
+        let message = "`-` is standard output, which receives the report";
         return Err(Failure::user(message).hint(Some("name a file")));
     }
     // Reported before a `.pt2` archive is converted.
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Shows a record, compared with the forecast and the engine if its model is known.
 fn show(args: &Args) -> Result<(), Failure> {
     if args.output.is_some() {
-        let message = format!("{} is a record already", args.model.display());
+        let message = format!("{} is already a record", args.model.display());
         return Err(Failure::user(message).hint(Some("pass the model, or leave out `--output`")));
     }
     let failed = |error| super::failure(&error);

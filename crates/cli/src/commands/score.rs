@@ -22,19 +22,19 @@ pub(crate) struct Args {
     /// The text
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
-    /// The model to compare with, which has the same tokens
+    /// The model to compare with, which must have the same tokens
     #[arg(long, value_name = "MODEL")]
     against: Option<PathBuf>,
     /// Maximum number of tokens to read
     #[arg(long, value_name = "N", default_value_t = 2048)]
     tokens: usize,
-    /// Compute with files of weights in fp32 rather than as converted models do
+    /// Compute with weight files in fp32 instead of the precision of converted models
     #[arg(long)]
     fp32: bool,
-    /// Positions of the cache, for files of weights [default: the model's longest sequence, at most 2048]
+    /// Number of cache positions, for weight files [default: the model's longest sequence, at most 2048]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Threads; 0 is one for each processor
+    /// Number of threads; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
     /// Print the result as JSON

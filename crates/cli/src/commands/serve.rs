@@ -10,9 +10,9 @@ use crate::progress::Progress;
 
 /// Serve a language model with OpenAI's interface
 ///
-/// The server listens on the loopback address only. It answers `/v1/chat/completions`, `/v1/completions` and `/v1/models`, also in
-/// streams, one request after another, and keeps the cache of the text that a request has in common with the one before.
-/// With an embedding model it answers `/v1/embeddings`. Ctrl-C ends it.
+/// The server listens on the loopback address only. It answers `/v1/chat/completions`, `/v1/completions` and `/v1/models`, also as
+/// streams, one request at a time, and reuses the cache of the text that a request shares with the previous one.
+/// With an embedding model it answers `/v1/embeddings`. Ctrl-C stops the server.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill serve smollm2\n  coremill serve SmolLM2-135M-Instruct.Q4_1.gguf --port 9000\n  coremill serve all-MiniLM-L6-v2\n  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\\n      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'"
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The port; 0 selects a free one
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
-    /// Requests that wait for the model; further ones are refused
+    /// Maximum number of requests that wait for the model; more are rejected
     #[arg(long, value_name = "N", default_value_t = 32)]
     queue: usize,
     /// The model's name in responses [default: the name of its file or directory]

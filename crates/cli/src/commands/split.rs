@@ -19,7 +19,7 @@ const SEED: u64 = 1;
 
 /// Cut a model into pieces that run one after another
 ///
-/// A piece takes inputs of the model and outputs of earlier pieces, by name. The pieces and the whole model run on random
+/// The inputs of a piece are inputs of the model and outputs of earlier pieces, by name. The pieces and the whole model run on random
 /// inputs, and must compute the same bits with rounded numerics.
 #[derive(clap::Args)]
 #[command(
@@ -188,7 +188,7 @@ fn compare(whole: &Verified<'_>, pieces: &[Verified<'_>]) -> Result<(), Failure>
     }
     for (name, expected) in &expected.0 {
         if computed.get(name).is_none_or(|found| !same_bits(found, expected)) {
-            let message = format!("the pieces compute another `{name}` than the whole model");
+            let message = format!("the pieces compute a different `{name}` than the whole model");
             return Err(Failure::internal(message));
         }
     }

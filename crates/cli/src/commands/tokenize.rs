@@ -13,16 +13,16 @@ use crate::output::{self, Failure};
     after_help = "Examples:\n  coremill tokenize SmolLM2-135M-Instruct.Q4_1.gguf 'Hello, world!'\n  coremill tokenize tokenizer.json --ids < text.txt\n  coremill tokenize smollm2 --decode '19556 28 905 17'"
 )]
 pub(crate) struct Args {
-    /// A `tokenizer.json`, a `.gguf`, a folder of transformers, or what `coremill llm` wrote
+    /// A `tokenizer.json`, a `.gguf`, a transformers folder, or an output of `coremill llm`
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// The text; without it, standard input
     #[arg(value_name = "TEXT")]
     text: Option<String>,
-    /// Leave out the tokens that every text has at its ends
+    /// Omit the tokens that are added at the start and end of every text
     #[arg(long)]
     plain: bool,
-    /// Print ids alone, on one line
+    /// Print only the ids, on one line
     #[arg(long, conflicts_with = "json")]
     ids: bool,
     /// Print the text of token ids instead

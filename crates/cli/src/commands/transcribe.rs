@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// A WAV file
     #[arg(value_name = "AUDIO")]
     audio: PathBuf,
-    /// Code of the language, `en` for instance [default: the most likely in the first window]
+    /// Code of the language, such as `en` [default: the most likely in the first window]
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
     /// The text to write
@@ -34,13 +34,13 @@ pub(crate) struct Args {
     /// Print each segment with its start and end
     #[arg(long)]
     timestamps: bool,
-    /// Compute with files of weights in fp32 rather than as converted models do
+    /// Compute with weight files in fp32 instead of the precision of converted models
     #[arg(long)]
     fp32: bool,
-    /// The device that computes
+    /// Device to compute on
     #[arg(long, value_enum, default_value_t = DeviceArg::Host)]
     device: DeviceArg,
-    /// Threads of the host; 0 is one for each processor
+    /// Number of threads on the host; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
     /// Print text and segments as JSON

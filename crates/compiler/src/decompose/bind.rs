@@ -14,7 +14,7 @@ impl Call<'_> {
     pub(crate) fn as_given(&self, node: &Node) -> Results {
         let mut results = Vec::new();
         for id in node.results() {
-            let Some(id) = id else { refuse!("a result has no use, and no type therefore") };
+            let Some(id) = id else { refuse!("a result is unused and therefore has no type") };
             results.push(match &self.frame.value(id).meta {
                 Meta::Tensor(meta) => RewriteResult::Tensor(Tensor {
                     id,
@@ -52,7 +52,7 @@ impl Call<'_> {
                     Argument::Value(tensor.id)
                 }
                 RewriteResult::Number(argument) => argument,
-                RewriteResult::Nothing => refuse!("a result that has a use is not computed"),
+                RewriteResult::Nothing => refuse!("a result that is used is not computed"),
             };
             match now {
                 Argument::Value(id) if id == old => {}

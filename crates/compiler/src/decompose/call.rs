@@ -319,7 +319,7 @@ impl<'a> Call<'a> {
             argument => match self.frame.size_of(argument) {
                 Some(Size::Fixed(value)) => Ok(value),
                 Some(Size::Symbolic(_)) => {
-                    refuse!("`{name}` is unknown at compile time; it has to be a number here")
+                    refuse!("`{name}` must be known at compile time")
                 }
                 None => refuse!("`{name}` is not an integer"),
             },
@@ -383,7 +383,7 @@ impl<'a> Call<'a> {
                     }
                 }
                 Meta::Int(Size::Fixed(value)) => Ok(*value as f64),
-                _ => refuse!("`{name}` is unknown at compile time; it has to be a number here"),
+                _ => refuse!("`{name}` must be known at compile time"),
             },
             _ => refuse!("`{name}` is not a number"),
         }
@@ -405,7 +405,7 @@ impl<'a> Call<'a> {
     pub(crate) fn text(&self, name: &str) -> Result<&'a str> {
         match self.argument(name)? {
             Argument::Text(text) => Ok(text),
-            _ => refuse!("`{name}` is not a text"),
+            _ => refuse!("`{name}` is not a string"),
         }
     }
 
@@ -422,7 +422,7 @@ impl<'a> Call<'a> {
                 Meta::Tensor(meta) => Ok(meta),
                 _ => refuse!("result {index} is not a tensor"),
             },
-            _ => refuse!("result {index} has no use, and no type therefore"),
+            _ => refuse!("result {index} is unused and therefore has no type"),
         }
     }
 
@@ -492,7 +492,7 @@ impl<'a> Call<'a> {
             Ok(Some(schema)) => Ok(schema),
             Ok(None) | Err(_) => match self.rewrite.natives.schema(&target(operator)) {
                 Some(schema) => Ok(schema),
-                None => refuse!("`{operator}` is not an operator that is known"),
+                None => refuse!("`{operator}` is not a known operator"),
             },
         }
     }
@@ -516,7 +516,7 @@ impl<'a> Call<'a> {
     /// Emits a call. Omitted arguments get their defaults.
     fn call(&mut self, operator: &str, given: Arguments<'_>, outputs: Vec<Output>) -> Result<()> {
         if self.made.len() >= MAX_CALLS {
-            refuse!("to decompose the call takes more than {MAX_CALLS} calls");
+            refuse!("decomposing the call requires more than {MAX_CALLS} calls");
         }
         let node = calling(self.callable(operator)?, self.schema(operator)?, given)?;
         let name = outputs.iter().find_map(|output| match output {

@@ -283,7 +283,7 @@ impl Frame {
             number += 1;
         }
         let id = self.graph.define(free, meta);
-        id.ok_or_else(|| LoweringError::new("the graph has more values than 32 bits count"))
+        id.ok_or_else(|| LoweringError::new("the graph has too many values for 32-bit indices"))
     }
 
     fn value(&self, id: ValueId) -> &Value {

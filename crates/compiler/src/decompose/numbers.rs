@@ -28,7 +28,7 @@ impl Call<'_> {
 
     fn computed(&mut self, expression: &Expression, depth: usize) -> Result<Argument> {
         let Some(depth) = depth.checked_sub(1) else {
-            refuse!("a size is computed by more than {MAX_DEPTH} nested functions");
+            refuse!("the expression of a size is nested more than {MAX_DEPTH} deep");
         };
         if let Expression::Integer(value) = expression {
             return Ok(Argument::Int(*value));
@@ -69,7 +69,7 @@ impl Call<'_> {
                 let shown = expression.display(&self.rewrite.symbols).to_string();
                 let shown: String = shown.chars().take(80).collect();
                 refuse!(
-                    "the size `{shown}` is not known from the inputs of the call or of the program"
+                    "the size `{shown}` cannot be computed from the inputs of the call or of the program"
                 )
             }
         }
@@ -138,7 +138,9 @@ impl Call<'_> {
         operands: &[Expression],
         depth: usize,
     ) -> Result<Argument> {
-        let [first, rest @ ..] = operands else { refuse!("a size is a function of nothing") };
+        let [first, rest @ ..] = operands else {
+            refuse!("the expression of a size has no operands")
+        };
         let mut folded = self.computed(first, depth)?;
         for operand in rest {
             let operand = self.computed(operand, depth)?;

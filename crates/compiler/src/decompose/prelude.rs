@@ -274,7 +274,7 @@ impl Call<'_> {
             return Ok(x.clone());
         }
         if order.len() != x.rank() {
-            refuse!("puts the axes of a tensor of rank {} in the order {order:?}", x.rank());
+            refuse!("{order:?} is not a permutation of the axes of a tensor of rank {}", x.rank());
         }
         let sizes = order.iter().map(|from| x.extent(*from).cloned()).collect::<Result<_, _>>()?;
         self.emit("aten.permute_copy.default", given!(self = x, dims = order), x.dtype, sizes)
@@ -392,7 +392,7 @@ impl Call<'_> {
             refuse!("expected at least one tensor to join");
         };
         if all.iter().any(|tensor| tensor.rank() != first.rank()) {
-            refuse!("joins tensors of other ranks than {}", first.rank());
+            refuse!("cannot join tensors of different ranks; the first has rank {}", first.rank());
         }
         all.iter().map(|tensor| self.cast(tensor, dtype)).collect()
     }
@@ -589,7 +589,7 @@ impl Call<'_> {
             1 => self.mean(x, &all, false),
             2 => self.sum(x, &all, false),
             other => {
-                refuse!("{other} is not a way to reduce a loss; 0 is none, 1 the mean, 2 the sum")
+                refuse!("`reduction` must be 0 (none), 1 (mean) or 2 (sum), got {other}")
             }
         }
     }
@@ -621,7 +621,11 @@ impl Call<'_> {
     /// Product of two matrices, plus an optional bias.
     pub(crate) fn addmm(&mut self, bias: Option<&Tensor>, x: &Tensor, y: &Tensor) -> TensorResult {
         let ([rows, _], [_, columns]) = (x.extent(..)?, &y.sizes[..]) else {
-            refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), y.rank());
+            refuse!(
+                "cannot multiply tensors of rank {} and {}; both ranks must be 2",
+                x.rank(),
+                y.rank()
+            );
         };
         let sizes = vec![rows.clone(), columns.clone()];
         match bias {
@@ -635,7 +639,11 @@ impl Call<'_> {
 
     pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         let ([batch, rows, _], [_, _, columns]) = (x.extent(..)?, &y.sizes[..]) else {
-            refuse!("multiplies tensors of rank {} and {}; both must be 3", x.rank(), y.rank());
+            refuse!(
+                "cannot multiply tensors of rank {} and {}; both ranks must be 3",
+                x.rank(),
+                y.rank()
+            );
         };
         let sizes = vec![batch.clone(), rows.clone(), columns.clone()];
         self.emit("aten.bmm.default", given!(self = x, mat2 = y), x.dtype, sizes)

@@ -38,7 +38,7 @@ impl<'m> Emitter<'m> {
                         self.add(Value::TensorList(items?))?
                     }
                     Some(Output::Unused | Output::None) | None => refuse!(
-                        "the result `{}` of `{}` has no type, as nothing uses it",
+                        "the result `{}` of `{}` has no type because nothing uses it",
                         parameter.name,
                         node.target
                     ),
@@ -137,7 +137,7 @@ impl<'m> Emitter<'m> {
                 | Argument::Map(_)
                 | Argument::Operator(_),
                 _,
-            ) => refuse!("is of a kind that ExecuTorch has no values of"),
+            ) => refuse!("has a kind that ExecuTorch does not support"),
         };
         self.literal(literal)
     }
@@ -176,7 +176,7 @@ impl<'m> Emitter<'m> {
                 let all = items.iter().map(value).collect::<Result<_, _>>()?;
                 Literal::OptionalTensorList(all)
             }
-            other => refuse!("is a list of {other:?}, which ExecuTorch has no values of"),
+            other => refuse!("is a list of {other:?}, which ExecuTorch does not support"),
         };
         self.literal(literal)
     }

@@ -24,7 +24,7 @@ impl<'m> Emitter<'m> {
                 self.over_rows(frame, node, carried, rows, list(node, 3)?)
             }
             "map_impl" | "map" => self.over_rows(frame, node, &[], list(node, 1)?, list(node, 2)?),
-            other => refuse!("`{other}` is not a control flow that ExecuTorch's runtime has"),
+            other => refuse!("ExecuTorch's runtime does not support the control flow `{other}`"),
         }
     }
 
@@ -87,7 +87,7 @@ impl<'m> Emitter<'m> {
         let carried = self.operands(frame, carried)?;
         let rows = self.operands(frame, rows)?;
         let around = self.operands(frame, around)?;
-        let Some(&first) = rows.first() else { refuse!("goes over the rows of no tensor") };
+        let Some(&first) = rows.first() else { refuse!("requires at least one tensor with rows") };
         let variables = self.variables(&carried)?;
         let mut stacked = Vec::new();
         for output in node.outputs.iter().skip(kept) {

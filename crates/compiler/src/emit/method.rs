@@ -188,11 +188,11 @@ impl<'m> Emitter<'m> {
             Some(to) => to,
             None => match self.plan.values[from.index()].clone() {
                 Value::Tensor(tensor) => self.add_planned(tensor)?,
-                _ => refuse!("has an order, but is not a tensor"),
+                _ => refuse!("has a dimension order, but is not a tensor"),
             },
         };
         let Value::Tensor(tensor) = &self.plan.values[to.index()] else {
-            refuse!("has an order, but is not a tensor")
+            refuse!("has a dimension order, but is not a tensor")
         };
         let order = tensor.dim_order.clone();
         let axes = order.into_iter().map(|axis| self.literal(Literal::Int(axis.into())));
@@ -219,7 +219,7 @@ impl<'m> Emitter<'m> {
             Target::HigherOrder(name) => self.control_flow(frame, name, node),
             Target::Operator { .. } => self.kernel_call(frame, node),
             Target::Function(name) => {
-                refuse!("`{name}` is a function that ExecuTorch's runtime does not have")
+                refuse!("ExecuTorch's runtime has no function `{name}`")
             }
         }
     }
@@ -234,7 +234,7 @@ impl<'m> Emitter<'m> {
         for argument in arguments {
             match argument {
                 Argument::Value(id) => values.push(self.slot(frame, *id)?),
-                _ => refuse!("a delegate is given something that is not a tensor"),
+                _ => refuse!("an argument of a delegate is not a tensor"),
             }
         }
         for output in &node.outputs {
@@ -263,7 +263,7 @@ impl<'m> Emitter<'m> {
                 _ => continue,
             };
             let (Some(place), Argument::Value(new)) = (place, argument) else {
-                refuse!("the program writes to something that is not an input of it");
+                refuse!("the program writes to a value that is not one of its inputs");
             };
             if place != *new {
                 let new = self.slot(frame, *new)?;
@@ -329,8 +329,9 @@ impl<'m> Emitter<'m> {
             })
             .collect();
         let Some((offsets, total)) = memory::place(&claims) else {
-            let refusal = LoweringError::new("the tensors take more memory than can be addressed")
-                .hint("set smaller maxima of dynamic dimensions at export");
+            let refusal =
+                LoweringError::new("the tensors require more memory than can be addressed")
+                    .hint("set smaller maxima of dynamic dimensions at export");
             return Err(Error::Program(refusal));
         };
         for (storage, offset) in storages.iter().zip(offsets) {
@@ -446,7 +447,7 @@ impl<'m> Emitter<'m> {
             let largest = largest.and_then(|extent| i32::try_from(extent).ok());
             let Some(largest) = largest.filter(|extent| *extent >= 0) else {
                 return Err(LoweringError::new(format!(
-                    "dimension {axis} has no upper bound, which the memory of a program is planned by"
+                    "dimension {axis} has no upper bound, which memory planning requires"
                 ))
                 .hint("set a maximum of the dimension at export: `Dim(\"n\", max=512)`"));
             };
@@ -460,7 +461,10 @@ impl<'m> Emitter<'m> {
     /// Adds a tensor that occupies the arena from its first to its last use.
     pub(super) fn add_planned(&mut self, tensor: Tensor) -> Result<ValueId> {
         let Some(bytes) = tensor.byte_length() else {
-            refuse!("a tensor of {:?} takes more memory than can be addressed", tensor.sizes);
+            refuse!(
+                "a tensor of sizes {:?} requires more memory than can be addressed",
+                tensor.sizes
+            );
         };
         let value = self.add(Value::Tensor(tensor))?;
         let now = self.instructions.len();
@@ -477,7 +481,7 @@ impl<'m> Emitter<'m> {
 
     pub(super) fn add(&mut self, value: Value) -> Result<ValueId> {
         let Ok(id) = u32::try_from(self.plan.values.len()) else {
-            refuse!("the program has more values than 32 bits count");
+            refuse!("the program has too many values for 32-bit indices");
         };
         self.plan.values.push(value);
         Ok(ValueId(id))
@@ -640,6 +644,6 @@ fn scalar_type(meta: &TensorMeta) -> Result<ScalarType> {
     let number = i8::try_from(meta.dtype.c10()).ok();
     match number.and_then(ScalarType::from_number) {
         Some(known) if !meta.dtype.is_complex() => Ok(known),
-        _ => refuse!("ExecuTorch has no tensors of `{}`", meta.dtype),
+        _ => refuse!("ExecuTorch has no tensors of type `{}`", meta.dtype),
     }
 }

@@ -39,7 +39,7 @@ fn intern(
     data: ByteRope,
 ) -> Result<u32, Error> {
     let number = u32::try_from(all.len()).map_err(|_| {
-        Error::Program(LoweringError::new("there are more constants than 32 bits count"))
+        Error::Program(LoweringError::new("there are too many constants for 32-bit indices"))
     })?;
     let hash = hash(&data)?;
     Ok(*known.entry(hash).or_insert_with(|| {

@@ -181,7 +181,7 @@ impl Builder {
     /// Appends an [`Op`].
     pub(crate) fn append(&mut self, op: Op) -> Result<Vec<ValueId>> {
         if self.function.op_count() >= MAX_OPERATIONS {
-            refuse!("takes the program beyond {MAX_OPERATIONS} operations");
+            refuse!("the program exceeds the maximum of {MAX_OPERATIONS} operations");
         }
         let outcomes = self.inferred(&op)?;
         if let Some(values) = self.append_high_rank(&op, &outcomes)? {
@@ -409,7 +409,7 @@ pub(crate) fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str,
 pub(crate) fn int32(value: i64) -> Result<i32> {
     i32::try_from(value).map_err(|_| {
         LoweringError::new(format!(
-            "the integer {value} does not fit 32 bits, which is what Core ML has"
+            "the integer {value} does not fit in the 32 bits of Core ML's integers"
         ))
     })
 }

@@ -114,7 +114,8 @@ impl<'p> Call<'_, 'p> {
     /// A list of tensors.
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>> {
         let tensors = self.optional_tensors(name)?.into_iter().collect::<Option<Vec<_>>>();
-        tensors.ok_or_else(|| LoweringError::new(format!("`{name}` lacks one of its tensors")))
+        tensors
+            .ok_or_else(|| LoweringError::new(format!("one of the tensors of `{name}` is missing")))
     }
 
     /// A number argument of any type.
@@ -168,7 +169,10 @@ impl<'p> Call<'_, 'p> {
             ints = vec![*only; count];
         }
         if ints.len() != count {
-            refuse!("`{name}` has {} integers for {count} dimensions", ints.len());
+            refuse!(
+                "`{name}` has {} integers; expected {count}, one for each dimension",
+                ints.len()
+            );
         }
         ints.into_iter().map(int32).collect()
     }
@@ -212,7 +216,7 @@ impl<'p> Call<'_, 'p> {
         match self.argument(name)? {
             Argument::Text(text) => Ok(Some(text)),
             Argument::None => Ok(None),
-            _ => refuse!("`{name}` is not a text"),
+            _ => refuse!("`{name}` is not a string"),
         }
     }
 

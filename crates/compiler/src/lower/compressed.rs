@@ -93,11 +93,11 @@ impl CompressedTensor {
             Meaning::Table { .. } => "table",
         };
         let shared = match self.channels() {
-            Some(None) => "one",
-            Some(Some(_)) => "for each channel a",
-            None => "for each block a",
+            Some(None) => "",
+            Some(Some(_)) => " for each channel",
+            None => " for each block",
         };
-        format!("a weight of {bits} bits with {shared} {what}")
+        format!("a {bits}-bit weight with one {what}{shared}")
     }
 
     /// Permutes the axes of the weight.
@@ -305,7 +305,9 @@ fn affine(
     offset: Option<&LazyTensor>,
     channels: Option<usize>,
 ) -> Result<Op> {
-    let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
+    let Some(dtype) = weight.dtype() else {
+        refuse!("the codes of a weight require more than 8 bits")
+    };
     let count: Vec<u64> = channels.map(|axis| weight.shape()[axis]).into_iter().collect();
     let flat = |recipe: &LazyTensor| recipe.clone().reshape(&count).map_err(|error| misfit(&error));
     let zero_point = match offset.map(flat).transpose()? {
@@ -325,7 +327,9 @@ fn blockwise(
     scale: &LazyTensor,
     offset: Option<&LazyTensor>,
 ) -> Result<Op> {
-    let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
+    let Some(dtype) = weight.dtype() else {
+        refuse!("the codes of a weight require more than 8 bits")
+    };
     let data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
     let scale = Constant::of_recipe(scale);
     let offset = offsets(offset, dtype)?;

@@ -60,7 +60,7 @@ impl Builder {
             Term::Number(text) => return number(text, 1),
             Term::Name(name) => match names.get(name) {
                 Some(value) => return Ok(value.clone()),
-                None => refuse!("nothing in a formula is named `{name}`"),
+                None => refuse!("unknown name `{name}` in a formula"),
             },
             Term::Call(function, terms) => (*function, terms.as_slice()),
         };

@@ -128,5 +128,5 @@ fn known(kind: OpKind, left: i64, right: i64) -> Option<i64> {
 }
 
 fn too_large() -> LoweringError {
-    LoweringError::new("an integer does not fit 64 bits")
+    LoweringError::new("an integer does not fit in 64 bits")
 }

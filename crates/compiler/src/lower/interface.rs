@@ -123,14 +123,14 @@ impl<'p> Lowering<'p> {
             return Err(LoweringError::new(format!(
                 "input `{name}` is complex; Core ML has real inputs only"
             ))
-            .hint("take real and imaginary part as two inputs"));
+            .hint("pass the real and imaginary parts as two inputs"));
         }
         if meta.sizes.len() > MAX_RANK {
             return Err(LoweringError::new(format!(
-                "input `{name}` has {} axes; Core ML takes up to {MAX_RANK}",
+                "input `{name}` has {} axes; Core ML supports up to {MAX_RANK}",
                 meta.sizes.len()
             ))
-            .hint("take it with fewer axes, and reshape it inside"));
+            .hint("pass it with fewer axes, and reshape it in the model"));
         }
         let mut shape = self.input_shape(name, meta);
         if shape.contains(&Dim::Known(0)) {

@@ -290,7 +290,7 @@ impl<'p> Lowering<'p> {
             self.made.push(first..self.builder.function.value_count());
             if self.probe.is_some() {
                 if self.refused.len() == before && is_given_up(frame, node) {
-                    let reason = "takes something that nothing outside Core ML can hand over";
+                    let reason = "has an operand that cannot be passed into Core ML";
                     self.refused.push(UnsupportedOp::of(node, LoweringError::new(reason)));
                 }
                 if self.refused.len() > before {

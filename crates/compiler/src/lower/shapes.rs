@@ -65,7 +65,7 @@ impl Lowering<'_> {
             let Some(shapes) = asked.get(&input.name) else {
                 if is_open {
                     return Err(LoweringError::new(format!(
-                        "input `{}` has open dimensions, but shapes are given for other inputs only",
+                        "input `{}` has dynamic dimensions, but shapes are given for other inputs only",
                         input.name
                     ))
                     .hint("pass shapes for every input with dynamic dimensions"));
@@ -80,8 +80,8 @@ impl Lowering<'_> {
                 None => count = Some((input.name.as_str(), shapes.len())),
                 Some((_, found)) if found == shapes.len() => {}
                 Some((other, found)) => refuse!(
-                    "`{other}` is given {found} shapes, `{}` {}; they go by position, so that all need \
-                     as many",
+                    "`{other}` has {found} shapes, but `{}` has {}; shapes are matched by position, so \
+                     the numbers must be equal",
                     input.name,
                     shapes.len()
                 ),
@@ -94,8 +94,8 @@ impl Lowering<'_> {
                     .or_insert_with(|| (input.name.clone(), extents.clone()));
                 if *known != extents {
                     refuse!(
-                        "dimension {axis} of `{}` is {extents:?} in turn, but it is the same as one of \
-                         `{first}`, which is {known:?}",
+                        "dimension {axis} of `{}` has the sizes {extents:?}, but it must equal a dimension of \
+                         `{first}` with the sizes {known:?}",
                         input.name
                     );
                 }
@@ -113,7 +113,7 @@ impl Lowering<'_> {
     fn check_input(&self, input: &Input<'_>, shapes: &[Vec<u64>]) -> Result<()> {
         let Input { name, meta } = input;
         if shapes.is_empty() {
-            refuse!("`{name}` is given no shape");
+            refuse!("`{name}` must have at least one shape");
         }
         for (at, shape) in shapes.iter().enumerate() {
             if shape.len() != meta.sizes.len() {
@@ -124,14 +124,18 @@ impl Lowering<'_> {
                 );
             }
             if shapes[..at].contains(shape) && self.options.shapes.len() == 1 {
-                refuse!("`{name}` is given shape {shape:?} twice");
+                refuse!("shape {shape:?} of `{name}` is listed twice");
             }
             for (axis, (&extent, size)) in shape.iter().zip(&meta.sizes).enumerate() {
                 let Ok(found) = i32::try_from(extent) else {
-                    refuse!("dimension {axis} of `{name}` is {extent}, which does not fit 32 bits");
+                    refuse!(
+                        "dimension {axis} of `{name}` has size {extent}, which does not fit in 32 bits"
+                    );
                 };
                 if found < 1 {
-                    refuse!("dimension {axis} of `{name}` is {found}; extents are 1 or more");
+                    refuse!(
+                        "the size of dimension {axis} of `{name}` must be at least 1, got {found}"
+                    );
                 }
                 let (_, [lowest, highest]) = self.range(size);
                 // torch specializes size 1 and declares ranges from 2. In practice such programs also work with size
@@ -139,16 +143,16 @@ impl Lowering<'_> {
                 let lowest = if lowest == 2 && size.fixed().is_none() { 1 } else { lowest };
                 if found < lowest || highest != UNBOUNDED && found > highest {
                     let of = match highest {
-                        UNBOUNDED => format!("{lowest} to any"),
-                        highest if size.fixed().is_some() => format!("{highest} alone"),
-                        highest => format!("{lowest} to {highest}"),
+                        UNBOUNDED => format!("sizes from {lowest}"),
+                        highest if size.fixed().is_some() => format!("size {highest} only"),
+                        highest => format!("sizes {lowest} to {highest}"),
                     };
                     return Err(LoweringError::new(format!(
-                        "dimension {axis} of `{name}` is {found}; the program was exported for {of}"
+                        "dimension {axis} of `{name}` has size {found}; the program was exported for {of}"
                     ))
                     .hint(format!(
                         "export it with `dynamic_shapes={{\"{name}\": {{{axis}: torch.export.Dim.AUTO}}}}`, \
-                         so that the dimension is open for {found}, too"
+                         so that the dimension also accepts {found}"
                     )));
                 }
             }

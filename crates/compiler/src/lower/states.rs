@@ -85,13 +85,13 @@ impl<'p> Lowering<'p> {
         let Meta::Tensor(meta) = meta else { refuse!("buffer `{name}` is not a tensor") };
         if meta.sizes.len() > MAX_RANK {
             refuse!(
-                "buffer `{name}` has {} axes; Core ML's states and inputs have up to {MAX_RANK}",
+                "buffer `{name}` has {} axes; Core ML's states and inputs support up to {MAX_RANK}",
                 meta.sizes.len()
             );
         }
         let keeps = self.options.states == States::Keep && is_float(meta.dtype);
         if keeps && self.builder.opset() < Opset::Ios18 {
-            let what = format!("a state, which the buffer `{name}` would become,");
+            let what = format!("a state for the buffer `{name}`");
             let refusal = LoweringError::needs(&what, Opset::Ios18, self.builder.opset());
             return Err(match refusal.hint.clone() {
                 Some(hint) => refusal
@@ -106,7 +106,7 @@ impl<'p> Lowering<'p> {
             let input = identifier(name);
             let lowered = self.tensor_input(&input, meta)?;
             let Some(&value) = self.builder.function.inputs().last() else {
-                refuse!("buffer `{name}` is no input")
+                refuse!("buffer `{name}` is not an input")
             };
             (Place::Output(value, format!("{input}_out")), lowered)
         };
@@ -121,9 +121,7 @@ impl<'p> Lowering<'p> {
         is_written: bool,
     ) -> Result<(Place, LoweredValue)> {
         let sizes = meta.sizes.iter().map(Size::extent).collect::<Option<Vec<u64>>>();
-        let Some(mut sizes) = sizes else {
-            refuse!("buffer `{name}` has sizes that are not fixed")
-        };
+        let Some(mut sizes) = sizes else { refuse!("buffer `{name}` must have fixed sizes") };
         if sizes.is_empty() {
             sizes.push(1);
         }
@@ -227,7 +225,7 @@ impl<'p> Lowering<'p> {
             return Ok(());
         }
         refuse!(
-            "buffer `{}` is written `{found}`, but holds `{held}`; a state keeps its sizes",
+            "buffer `{}` has type `{held}`, but the new value has type `{found}`; the type of a state is fixed",
             self.buffers[at].name
         )
     }

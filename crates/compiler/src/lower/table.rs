@@ -64,7 +64,7 @@ pub(crate) fn find(target: &Target) -> Result<Lower> {
         None => {
             let known: Vec<_> = rows.iter().flat_map(|row| row.overloads).copied().collect();
             refuse!(
-                "no lowering is known for the overload `{overload}` of `{operator}`; there are {}",
+                "no lowering is known for the overload `{overload}` of `{operator}`; the supported overloads are {}",
                 known.join(", ")
             )
         }

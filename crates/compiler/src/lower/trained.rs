@@ -64,7 +64,7 @@ fn parameter_of(name: &str, stored: &StoredValue) -> Result<TrainedParameter> {
 
 fn compression(name: &str, mut notes: Notes) -> Result<TrainedCompression> {
     let Some(methods) = notes.remove("compression_type") else {
-        refuse!("`{name}` has notes on its compression, but `compression_type` is missing");
+        refuse!("`{name}` has compression metadata, but `compression_type` is missing");
     };
     let known = [PRUNING, PALETTIZATION, QUANTIZATION];
     if let Some(method) = methods.elements.iter().find(|method| !known.contains(method)) {
@@ -74,7 +74,7 @@ fn compression(name: &str, mut notes: Notes) -> Result<TrainedCompression> {
     let number = |parameter: &TrainedParameter| parameter.elements.first().copied();
     let table = match (has(PALETTIZATION), notes.remove("lut")) {
         (false, _) => None,
-        (true, None) => refuse!("`{name}` is noted as palettized, but `lut` is missing"),
+        (true, None) => refuse!("`{name}` is marked as palettized, but `lut` is missing"),
         (true, Some(entries)) => Some(TrainedTable {
             entries,
             scale: notes.remove("palettization_scale"),
@@ -89,7 +89,7 @@ fn compression(name: &str, mut notes: Notes) -> Result<TrainedCompression> {
             Some(TrainedIntegers { bits: bits as u32, scale, zero_point })
         }
         (true, ..) => refuse!(
-            "`{name}` is noted as quantized, but `quantization_n_bits` or `quantization_scale` is missing"
+            "`{name}` is marked as quantized, but `quantization_n_bits` or `quantization_scale` is missing"
         ),
     };
     Ok(TrainedCompression { is_sparse: has(PRUNING), table, integers })

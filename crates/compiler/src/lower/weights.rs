@@ -23,7 +23,10 @@ pub(crate) fn constant(name: &str, stored: &StoredValue) -> Result<Constant> {
 /// Large ones are converted when they are read, so that they are never in memory together.
 fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer> {
     let Some(stored) = tensor.dtype.dtype() else {
-        refuse!("`{name}` has element type `{}`, which Core ML has no constants of", tensor.dtype);
+        refuse!(
+            "`{name}` has element type `{}`, which Core ML does not support for constants",
+            tensor.dtype
+        );
     };
     let Tensor { storage, sizes, strides, offset, .. } = tensor;
     // The largest and smallest 64-bit integers mean "no bound" in torch's programs.
@@ -32,7 +35,7 @@ fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer> {
     let elements = match recipe {
         Ok(recipe) => recipe.to_buffer(),
         Err(RecipeError::OutOfRange { value, .. }) => refuse!(
-            "`{name}` holds {value}, which does not fit the 32 bits that Core ML's integers have"
+            "`{name}` holds {value}, which does not fit in the 32 bits of Core ML's integers"
         ),
         Err(error) => refuse!("`{name}`: {error}"),
     };

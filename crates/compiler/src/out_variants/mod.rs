@@ -93,7 +93,7 @@ impl OutVariantRewriter {
         const KEPT: [&str; 4] = ["cond", "map_impl", "scan", "while_loop"];
         if !KEPT.contains(&name) {
             refuse!(
-                "`{name}` is not an operator that ExecuTorch's runtime can do; there are {}",
+                "`{name}` is not supported by ExecuTorch's runtime; the supported operators are {}",
                 KEPT.join(", ")
             );
         }

@@ -191,7 +191,7 @@ impl Maker {
 
     fn define(&mut self, name: &str, meta: TensorMeta) -> Result<ValueId> {
         let id = self.graph.define(name.to_owned(), Meta::Tensor(meta));
-        id.ok_or_else(|| LoweringError::new("the graph has more values than 32 bits count"))
+        id.ok_or_else(|| LoweringError::new("the graph has too many values for 32-bit indices"))
     }
 
     /// Appends a call; omitted arguments get their defaults.

@@ -158,7 +158,7 @@ impl Divider<'_> {
                 continue;
             };
             let reason = format!(
-                "uses the number `{}`, which is needed outside its delegate, too; delegates are given tensors only",
+                "uses the number `{}`, which is also needed outside its delegate; delegates accept only tensors",
                 graph.nodes[shared].name
             );
             self.outside[call] = Some(FallbackReason::Refused(LoweringError::new(reason)));

@@ -435,9 +435,7 @@ impl PartitionBlocker {
             PartitionBlocker::Calls(_, Some(refused)) => Error::Refused(refused),
             PartitionBlocker::Calls(calls, None) => {
                 let mut calls = calls.into_iter().map(|(_, refusal)| refusal);
-                Error::Program(
-                    calls.next().unwrap_or_else(|| LoweringError::new("no call is at fault")),
-                )
+                Error::Program(calls.next().unwrap_or_else(|| LoweringError::new("unknown error")))
             }
             PartitionBlocker::Whole(error) => error,
         }

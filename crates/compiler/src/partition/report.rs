@@ -117,7 +117,7 @@ pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Divisio
             FallbackReason::Asked => (Reason::Asked, LoweringError::new("excluded by the options")),
             FallbackReason::Refused(refusal) => (Reason::Refused, refusal.clone()),
             FallbackReason::Crumb => {
-                let reason = "only moves elements between calls that are outside, too";
+                let reason = "only moves elements between calls that are also outside";
                 (Reason::TooSmall, LoweringError::new(reason))
             }
         };

@@ -114,7 +114,7 @@ pub(super) fn build_from(
         Values::Palette(palette) => palette::sizes(palette, weight)?,
     };
     let blocks = Blocks::new(&weight.shape, &sizes);
-    let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
+    let blocks = blocks.ok_or("the block size does not divide its shape")?;
     Builder { weight, form, opset, sizes, blocks, parameters: String::new() }.build(source)
 }
 
@@ -444,7 +444,7 @@ impl Builder<'_> {
         let mut sizes = self.sizes.clone();
         sizes[output] /= palette.vector;
         let blocks = Blocks::new(&places, &sizes);
-        let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
+        let blocks = blocks.ok_or("the block size does not divide its shape")?;
         let inner = self.weight.shape[output + 1..].iter().product();
         let lay = VectorLayout { size: palette.vector, inner };
         let (entries, used, bits) = vectors::tables(&source, &lay, &blocks, palette)?;

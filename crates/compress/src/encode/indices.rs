@@ -25,33 +25,39 @@ pub(crate) fn build_indexed(
     let IndexedWeight { bits, entries, indices, vector_axis, .. } = indexed;
     let shape = &entries.shape;
     if !BITS.contains(bits) || shape.len() != rank + 2 || shape[rank] != 1 << bits {
-        return Err(wrong(format!("tables of sizes {shape:?} do not fit {bits} bits")));
+        return Err(wrong(format!("tables of shape {shape:?} do not match {bits} bits")));
     }
     let vector = shape[rank + 1];
     let mut places = weight.shape.clone();
     if let Some(axis) = *vector_axis {
         if axis >= rank || !places[axis].is_multiple_of(vector) {
-            return Err(wrong(format!("vectors of {vector} do not divide axis {axis}")));
+            return Err(wrong(format!("vectors of size {vector} do not divide axis {axis}")));
         }
         places[axis] /= vector;
     }
     let count: usize = places.iter().product();
     if indices.len() != count || (vector > 1 && vector_axis.is_none()) {
-        return Err(wrong(format!("expected {count}, got {}", indices.len())));
+        return Err(wrong(format!("expected {count} indices, got {}", indices.len())));
     }
-    if entries.elements.len() != shape.iter().product::<usize>() {
-        return Err(wrong("the tables have other sizes than their entries".to_owned()));
+    let count_of_entries = shape.iter().product::<usize>();
+    if entries.elements.len() != count_of_entries {
+        return Err(wrong(format!(
+            "tables of shape {shape:?} must have {count_of_entries} entries, got {}",
+            entries.elements.len()
+        )));
     }
     if let Some(index) = indices.iter().find(|&&index| usize::from(index) >= 1 << bits) {
-        return Err(wrong(format!("{index} is not below {}", 1 << bits)));
+        return Err(wrong(format!("index {index} must be less than {}", 1 << bits)));
     }
     let is_divided = places.iter().zip(shape).all(|(all, part)| *part > 0 && all % part == 0);
     if !is_divided {
-        return Err(wrong(format!("tables of sizes {shape:?} do not divide {places:?}")));
+        return Err(wrong(format!("tables of shape {shape:?} do not divide {places:?}")));
     }
     let is_single = shape[..rank].iter().all(|&count| count == 1) && vector == 1 && *bits != 3;
     if opset < Opset::Ios18 && !is_single {
-        return Err(wrong(format!("several tables, vectors and 3 bits need iOS18, not {opset}")));
+        return Err(wrong(format!(
+            "several tables, vectors and 3 bits need iOS18; the program targets {opset}"
+        )));
     }
     let sizes = vec![0; rank];
     let blocks = Blocks::new(&weight.shape, &sizes).ok_or("it has no axes")?;

@@ -50,7 +50,7 @@ pub(crate) fn build_joint(
         (Values::Linear(_) | Values::Palette(_), None, None) => {
             // A sparse weight: the new form applies to the elements that are not pruned.
             if NonzeroPrefixSums::of(&source)?.total() < MIN_STORED {
-                return Err(Refusal::Kept("less than 10 of its elements are not pruned"));
+                return Err(Refusal::Kept("fewer than 10 of its elements are not pruned"));
             }
             let form = CompressionConfig {
                 prune: Some(Prune::Threshold { limit: 0.0, least: 0.0 }),
@@ -75,7 +75,7 @@ fn integers_of(
     }
     let entries = &table.entries.elements;
     if entries.len() < MIN_STORED {
-        return Err(Refusal::Kept("its tables have less than 10 entries"));
+        return Err(Refusal::Kept("its tables have fewer than 10 entries"));
     }
     let least = entries.iter().copied().fold(f32::INFINITY, f32::min);
     let most = entries.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -98,14 +98,14 @@ fn table_of(
     opset: Opset,
 ) -> Result<TrainedTable, Refusal> {
     if !integers.scale.is_for_all() {
-        return Err(Refusal::Kept("tables of integers have one scale for all"));
+        return Err(Refusal::Kept("integer tables must have a single scale"));
     }
     if palette.vector > 1 || palette.channel_scale {
-        return Err(Refusal::Kept("vectors and scaled channels cannot be integers"));
+        return Err(Refusal::Kept("tables of vectors or with channel scales cannot be integers"));
     }
     let sizes = palette::sizes(palette, weight)?;
     let blocks = Blocks::new(&weight.shape, &sizes);
-    let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
+    let blocks = blocks.ok_or("the block size does not divide its shape")?;
     let Tables { bits, entries, .. } = palette::tables(source, &blocks, palette, opset)?;
     let counts = weight.shape.iter().zip(&sizes);
     let mut shape: Vec<usize> =

@@ -32,7 +32,7 @@ pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<us
         Granularity::Channel | Granularity::Block(_) => {
             let Some((input, output)) = weight.axes else {
                 return Err(Refusal::Kept(
-                    "operations that use it have their channels along other axes",
+                    "operations that use it have their channels along different axes",
                 ));
             };
             if let Granularity::Block(size) = granularity {
@@ -42,7 +42,7 @@ pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<us
         }
     }
     let sizes = sizes.into_iter().map(usize::try_from).collect::<Result<_, _>>();
-    sizes.map_err(|_| Refusal::Kept("its blocks are larger than it"))
+    sizes.map_err(|_| Refusal::Kept("its blocks are larger than the weight"))
 }
 
 /// Scale and zero point of a block with this range. `None` if the range is not finite.

@@ -54,12 +54,16 @@ pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Re
             weight.shape[output]
         };
         if extent % palette.vector != 0 {
-            return Err(Refusal::Kept("its output channels do not divide into vectors"));
+            return Err(Refusal::Kept(
+                "its number of output channels is not a multiple of the vector size",
+            ));
         }
     }
     if let Some(group) = palette.group {
         if !weight.shape[output].is_multiple_of(group) {
-            return Err(Refusal::Kept("its output channels do not divide into groups"));
+            return Err(Refusal::Kept(
+                "its number of output channels is not a multiple of the group size",
+            ));
         }
         sizes[output] = group;
     }
@@ -73,7 +77,7 @@ pub(super) fn output(palette: &Palette, weight: &Weight) -> Result<usize, Refusa
         (Some(_), _) => Err(Refusal::Kept("it has fewer axes than the option `group_axis`")),
         (None, Some((_, output))) => Ok(output),
         (None, None) => {
-            Err(Refusal::Kept("operations that use it have their channels along other axes"))
+            Err(Refusal::Kept("operations that use it have their channels along different axes"))
         }
     }
 }
@@ -115,7 +119,7 @@ pub(super) fn tables(
             }
             Algorithm::Unique => {
                 if distribution.values.len() > length {
-                    let reason = "it has more distinct numbers than a table holds";
+                    let reason = "it has more distinct values than a table can hold";
                     failed = failed.take().or(Some(Refusal::Kept(reason)));
                 }
                 distribution.values

@@ -31,7 +31,7 @@ impl Groups {
         let is_layer = |user: &str| matches!(user, "conv" | "linear");
         if !weight.users.iter().all(|user| is_layer(user)) {
             return Err(Refusal::Kept(
-                "groups of channels are pruned in weights of `conv` and `linear` only",
+                "channel groups can be pruned only in weights of `conv` and `linear`",
             ));
         }
         let axis = match along {

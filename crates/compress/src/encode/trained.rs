@@ -63,7 +63,7 @@ pub(super) fn build_trained_from(
 }
 
 fn of_rank(parameter: &TrainedParameter, rank: usize) -> Result<TrainedParameter, Refusal> {
-    parameter.of_rank(rank).ok_or(Refusal::Kept("a parameter has more axes than it"))
+    parameter.of_rank(rank).ok_or(Refusal::Kept("a parameter has more axes than the weight"))
 }
 
 /// Block sizes for numbers of blocks, 0 for a whole axis.
@@ -73,8 +73,9 @@ fn divided(shape: &[usize], counts: &[usize]) -> Result<(Vec<usize>, Blocks), Re
         count => (count > 0 && extent % count == 0).then(|| extent / count),
     };
     let sizes = shape.iter().zip(counts).map(size).collect::<Option<Vec<_>>>();
-    let sizes = sizes.ok_or("the blocks of a parameter do not divide it")?;
-    let blocks = Blocks::new(shape, &sizes).ok_or("the blocks of a parameter do not divide it")?;
+    let sizes = sizes.ok_or("the blocks of a parameter do not divide its shape")?;
+    let blocks =
+        Blocks::new(shape, &sizes).ok_or("the blocks of a parameter do not divide its shape")?;
     Ok((sizes, blocks))
 }
 
@@ -84,7 +85,7 @@ fn steps(integers: &TrainedIntegers, count: usize) -> Result<Vec<Affine>, Refusa
     let zeros = integers.zero_point.as_ref().map_or(&[0.0][..], |zero| &zero.elements);
     let is_known = |elements: &[f32]| elements.len() == 1 || elements.len() == count;
     if !is_known(scales) || !is_known(zeros) {
-        return Err(Refusal::Kept("its zero points are for other blocks than its scales"));
+        return Err(Refusal::Kept("the blocks of its zero points differ from those of its scales"));
     }
     let at = |elements: &[f32], block: usize| elements[if elements.len() == 1 { 0 } else { block }];
     let step = |block| Affine { scale: at(scales, block), zero_point: at(zeros, block).round() };
@@ -111,7 +112,7 @@ impl TrainedTable {
         let axis = self.vector_axis.unwrap_or(0);
         let counted = if axis < 0 { axis + rank as i64 } else { axis };
         let axis = usize::try_from(counted).ok().filter(|&axis| axis < rank);
-        axis.ok_or(Refusal::Kept("its vectors need an axis that it does not have"))
+        axis.ok_or(Refusal::Kept("the axis of its vectors is out of range"))
     }
 }
 
@@ -170,7 +171,9 @@ impl Builder<'_> {
             return Err(Refusal::Kept("vectors cannot be pruned or stored as integers"));
         }
         if integers.is_some() && scale.is_some() {
-            return Err(Refusal::Kept("tables of integers cannot have a scale of the weight"));
+            return Err(Refusal::Kept(
+                "integer tables cannot be combined with scales of the weight",
+            ));
         }
         let mut shape: Vec<u64> = counts.iter().map(|&count| count as u64).collect();
         shape.extend([length as u64, vector as u64]);
@@ -207,7 +210,7 @@ impl Builder<'_> {
         let count = entries.len() / length;
         let steps_of = scale.elements.len();
         if !scale.is_for_all() && (steps_of != count || counts(&scale) != shape[..rank]) {
-            return Err(Refusal::Kept("its scales are for other blocks than its tables"));
+            return Err(Refusal::Kept("the blocks of its scales differ from those of its tables"));
         }
         let mut steps = steps(integers, steps_of)?;
         let of = |at: usize| if steps_of == 1 { 0 } else { at / length };
@@ -248,7 +251,7 @@ impl Builder<'_> {
             tables.iter().zip(&scale.shape).map(|(&one, &two)| one.max(two)).collect();
         let divides = |parts: &[usize]| all.iter().zip(parts).all(|(all, part)| all % part == 0);
         if !divides(&tables) || !divides(&scale.shape) {
-            return Err(Refusal::Kept("its scales are for other blocks than its tables"));
+            return Err(Refusal::Kept("the blocks of its scales differ from those of its tables"));
         }
         let (_, blocks) = divided(&all, &tables)?;
         let mut repeated = Vec::with_capacity(all.iter().product::<usize>() * length);
@@ -278,7 +281,9 @@ impl Builder<'_> {
         let (axis, size) = (table.axis(rank)?, shape[rank + 1] as usize);
         let mut places = self.weight.shape.clone();
         if !places[axis].is_multiple_of(size) {
-            return Err(Refusal::Kept("its channels do not divide into vectors"));
+            return Err(Refusal::Kept(
+                "its number of channels is not a multiple of the vector size",
+            ));
         }
         places[axis] /= size;
         let tables: Vec<usize> = shape[..rank].iter().map(|&count| count as usize).collect();

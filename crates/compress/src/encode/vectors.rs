@@ -114,7 +114,7 @@ pub(super) fn tables(
                     }
                     if sample.len() > most * lay.size {
                         sample.truncate(lay.size);
-                        failed = Some("it has more distinct vectors than a table holds");
+                        failed = Some("it has more distinct vectors than a table can hold");
                     }
                 } else if seen[block].is_multiple_of(every) {
                     samples[block].extend_from_slice(vector);

@@ -117,7 +117,7 @@ impl Config {
     /// Parses coremltools' `OpLinearQuantizerConfig` as JSON.
     pub fn from_json(text: &str) -> Result<Config, Error> {
         let value: Value = serde_json::from_str(text)
-            .map_err(|error| Error::option(format!("the value is not a JSON: {error}")))?;
+            .map_err(|error| Error::option(format!("the value is not valid JSON: {error}")))?;
         let Value::Object(entries) = value else {
             return Err(Error::option("the value is not a JSON object"));
         };
@@ -125,7 +125,7 @@ impl Config {
         let (mut granularity, mut block) =
             ("per_channel".to_owned(), Granularity::Block(DEFAULT_BLOCK_SIZE));
         for (key, value) in &entries {
-            let text = || value.as_str().ok_or_else(|| unexpected(key, value, "a text"));
+            let text = || value.as_str().ok_or_else(|| unexpected(key, value, "a string"));
             match key.as_str() {
                 "mode" => {
                     config.mode = match text()?.to_ascii_lowercase().as_str() {
@@ -151,7 +151,7 @@ impl Config {
                 "weight_threshold" => {
                     config.weight_threshold = value
                         .as_u64()
-                        .ok_or_else(|| unexpected(key, value, "a number of elements from 0 on"))?;
+                        .ok_or_else(|| unexpected(key, value, "a non-negative integer"))?;
                 }
                 _ => {
                     let known = ["mode", "dtype", "granularity", "block_size", "weight_threshold"];
@@ -181,7 +181,7 @@ impl Config {
 }
 
 fn block_size(key: &str, value: &Value) -> Result<Granularity, Error> {
-    let accepted = "a number that is not negative, or a list with one for each axis";
+    let accepted = "a non-negative integer, or a list with one for each axis";
     match value {
         Value::Number(_) => value.as_u64().map(Granularity::Block),
         Value::Array(sizes) => {

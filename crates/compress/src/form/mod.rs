@@ -71,14 +71,16 @@ impl CompressionConfig {
                 return wrong(format!("the threshold must be finite and at least 0, got {limit}"));
             }
             Some(Prune::Threshold { least, .. }) if !(0.0..=1.0).contains(&least) => {
-                return wrong(format!("the least share to prune must be from 0 to 1, got {least}"));
+                return wrong(format!(
+                    "the minimum share to prune must be from 0 to 1, got {least}"
+                ));
             }
             Some(Prune::Blocks { size: 0, .. }) => {
                 return wrong("groups to prune must have at least 1 channel, got 0".to_owned());
             }
             Some(Prune::Ratio { zeros, of, .. }) if zeros == 0 || zeros >= of => {
                 return wrong(format!(
-                    "cannot prune {zeros} of {of}; the first must be from 1 to one less than the second"
+                    "cannot prune {zeros} of {of}; the first number must be at least 1 and less than the second"
                 ));
             }
             _ => {}
@@ -112,7 +114,7 @@ impl fmt::Display for CompressionConfig {
         }
         let separator = if self.values == Values::Floats { "" } else { ", " };
         match &self.prune {
-            None if self.values == Values::Floats => f.write_str("as it is"),
+            None if self.values == Values::Floats => f.write_str("unchanged"),
             None => Ok(()),
             Some(Prune::Magnitude(share)) => write!(f, "{separator}{} % pruned", share * 100.0),
             Some(Prune::Blocks { share, size, along }) => {

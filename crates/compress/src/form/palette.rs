@@ -74,33 +74,39 @@ impl Palette {
             return wrong(format!("palettes must have 1, 2, 3, 4, 6 or 8 bits, got {bits}"), None);
         }
         if self.bits.is_none() && self.algorithm != Algorithm::Unique {
-            return wrong("this algorithm needs a number of bits".to_owned(), None);
+            return wrong("this algorithm requires a number of bits".to_owned(), None);
         }
         if self.group == Some(0) || self.vector == 0 {
-            return wrong("groups and vectors must have at least one channel".to_owned(), None);
+            return wrong(
+                "groups and vectors must have at least 1 channel, got 0".to_owned(),
+                None,
+            );
         }
         if self.vector > 1 {
             if self.algorithm == Algorithm::Uniform {
                 let hint = Some("use k-means for vectors");
-                return wrong("even tables hold single numbers, not vectors".to_owned(), hint);
+                return wrong("uniform palettes hold scalars, not vectors".to_owned(), hint);
             }
             if is_sparse || self.entries.is_some() || self.channel_scale {
-                let hint = Some("leave out one of both");
-                let message = "vectors cannot be pruned, scaled by channel, or stored as integers";
+                let hint = Some("remove one of these options");
+                let message = "vectors cannot be pruned, scaled per channel, or stored as integers";
                 return wrong(message.to_owned(), hint);
             }
-            if self.group.is_some_and(|group| group % self.vector != 0) {
-                let message = "the group size must be a multiple of the vector size";
-                return wrong(message.to_owned(), None);
+            if let Some(group) = self.group.filter(|group| group % self.vector != 0) {
+                let size = self.vector;
+                let message = format!(
+                    "the group size must be a multiple of the vector size {size}, got {group}"
+                );
+                return wrong(message, None);
             }
         }
-        if let Some(Integer::Int4 | Integer::UInt4) = self.entries {
-            let message = "entries of tables are stored as int8 or uint8";
-            return wrong(message.to_owned(), None);
+        if let Some(entries @ (Integer::Int4 | Integer::UInt4)) = self.entries {
+            let message = format!("table entries must be int8 or uint8, got {entries}");
+            return wrong(message, None);
         }
         if self.channel_scale && is_sparse {
             let message = "pruned weights cannot have channel scales";
-            return wrong(message.to_owned(), Some("leave out one of both"));
+            return wrong(message.to_owned(), Some("remove one of these options"));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use coremill_mil::ir::Opset;
 
-use crate::error::{Error, NOT_FINITE, Refusal};
+use crate::error::{Error, Refusal};
 
 /// Compression of a weight with known parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -145,11 +145,16 @@ impl TrainedCompression {
             self.integers.as_ref().and_then(|integers| integers.zero_point.as_ref()),
         ];
         for part in parts.into_iter().flatten() {
-            if part.shape.iter().product::<usize>() != part.elements.len() {
-                return Err(Error::option("a parameter has other sizes than its elements"));
+            let count = part.shape.iter().product::<usize>();
+            if count != part.elements.len() {
+                return Err(Error::option(format!(
+                    "a parameter of shape {:?} must have {count} elements, got {}",
+                    part.shape,
+                    part.elements.len()
+                )));
             }
             if !part.elements.iter().all(|element| element.is_finite()) {
-                return Err(Error::option(format!("a parameter: {NOT_FINITE}")));
+                return Err(Error::option("some elements of a parameter are NaN or infinite"));
             }
         }
         let scales = [
@@ -157,7 +162,7 @@ impl TrainedCompression {
             self.table.as_ref().and_then(|table| table.scale.as_ref()),
         ];
         if scales.into_iter().flatten().any(|scale| scale.elements.contains(&0.0)) {
-            return Err(Error::option("a scale is zero"));
+            return Err(Error::option("scales must not be 0"));
         }
         Ok(())
     }
@@ -171,7 +176,7 @@ impl TrainedTable {
             (Some(counts), Some(&length), vector, found) if found <= rank + 2 => {
                 Ok((counts.to_vec(), length, vector.copied().unwrap_or(1)))
             }
-            _ => Err(Refusal::Kept("its lookup table has another number of axes")),
+            _ => Err(Refusal::Kept("its lookup table has the wrong number of axes")),
         }
     }
 }

@@ -96,9 +96,9 @@ impl Builder<'_> {
         if op.outputs.iter().any(|&output| self.source.is_constant(output)) {
             return Ok(None);
         }
-        let kind = op.kind().ok_or_else(|| {
-            Error::new("is not an operation of Core ML; custom layers cannot be run")
-        })?;
+        let kind = op
+            .kind()
+            .ok_or_else(|| Error::new("is not a Core ML operation; custom layers cannot be run"))?;
         let (kind, inputs) = match kind {
             OpKind::Const | OpKind::ConstSymbolic => return Ok(None),
             OpKind::Cond => {
@@ -151,7 +151,7 @@ impl Builder<'_> {
 
     fn reference(&mut self, op: &Op, kind: OpKind) -> Result<(ReferenceOp, Vec<Operand>)> {
         let row = kind.row(self.source.function.opset);
-        let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
+        let row = row.ok_or_else(|| Error::new("is not available in the function's opset"))?;
         let mut inputs = Vec::new();
         let mut parameters = Vec::new();
         for input in &op.inputs {
@@ -181,7 +181,7 @@ impl Builder<'_> {
             Some(Binding::Value(value)) => self.states.iter().position(|state| state == value),
             Some(Binding::Literal(_)) | None => None,
         };
-        position.ok_or_else(|| Error::new("`input` is bound to no state of the function"))
+        position.ok_or_else(|| Error::new("`input` is not bound to a state of the function"))
     }
 
     fn operands(&mut self, op: &Op, parameters: &[&str]) -> Result<Vec<Operand>> {

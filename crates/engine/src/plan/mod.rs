@@ -67,8 +67,8 @@ pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey
     let places = place::place(&mut graph, separate);
     let bytes = places.length.saturating_mul(4);
     if bytes > limit {
-        return Err(Error::limit(format!("values take {bytes} bytes; the limit is {limit}"))
-            .with_hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
+        return Err(Error::limit(format!("values need {bytes} bytes; the limit is {limit}"))
+            .with_hint("raise the limit with the option `max_memory` or with `Limits::bytes`"));
     }
     let shown = shown(&graph.body);
     Ok(Plan { graph, places, shown })

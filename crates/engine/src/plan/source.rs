@@ -87,7 +87,7 @@ impl ConstantTensor {
         if let Some(array) = self.array.get() {
             return Ok(array.clone());
         }
-        let value = self.value.ok_or_else(|| Error::new("a constant has no elements"))?;
+        let value = self.value.ok_or_else(|| Error::new("the constant has no elements"))?;
         match source.large_weights(self) {
             Some(weights) => Ok(weights.expand()),
             None => source.expand(value),
@@ -224,7 +224,7 @@ impl FunctionContext {
                 done.insert(output, array);
             }
         }
-        done.remove(&wanted).ok_or_else(|| Error::new("an operation returns too few values"))
+        done.remove(&wanted).ok_or_else(|| Error::new("the operation returned too few values"))
     }
 
     fn held(&self, value: ValueId) -> Option<Array> {
@@ -235,10 +235,10 @@ impl FunctionContext {
     fn fold(&self, id: OpId, done: &HashMap<ValueId, Array>) -> Result<Vec<Array>> {
         let op = self.function.op(id);
         let fold = || {
-            let kind = op.kind().ok_or_else(|| Error::new("is not an operation of Core ML"))?;
+            let kind = op.kind().ok_or_else(|| Error::new("is not a Core ML operation"))?;
             if kind == OpKind::Const {
                 let constant = op.attributes.get("val");
-                return literal(constant.ok_or_else(|| Error::new("states no value"))?)
+                return literal(constant.ok_or_else(|| Error::new("has no value"))?)
                     .map(|array| vec![array]);
             }
             let mut arrays = Vec::new();
@@ -260,7 +260,7 @@ impl FunctionContext {
                 }
             }
             let row = kind.row(self.function.opset);
-            let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
+            let row = row.ok_or_else(|| Error::new("is not available in the function's opset"))?;
             let reference = ReferenceOp { function: ops::kernel(kind), row, parameters };
             let operands: Vec<_> = arrays.iter().map(Array::view).collect();
             // Core ML computes constants before a device sees them.
@@ -347,7 +347,7 @@ pub(crate) fn literal(constant: &Constant) -> Result<Array> {
     let ints = elements.iter().map(|element| element.as_ints()?.first().copied());
     match (ints.collect::<Option<Vec<_>>>(), elements.first()) {
         (Some(ints), Some(first)) => Ok(Array::ints(first.dtype(), shape, ints)),
-        _ => Err(Error::new(format!("a constant `{}` is not a list of scalars", constant.ty))),
+        _ => Err(Error::new(format!("the `{}` constant is not a list of scalars", constant.ty))),
     }
 }
 

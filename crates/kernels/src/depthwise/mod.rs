@@ -51,26 +51,26 @@ impl Depthwise {
         assert_eq!(
             Some(input.len()),
             length(&[self.batch, height, width, self.channels]),
-            "the input's length is not that of its extents"
+            "the input's length does not match the sizes"
         );
         assert_eq!(
             Some(output.len()),
             length(&[self.batch, output_height, output_width, self.channels, self.multiplier]),
-            "the output's length is not that of its extents"
+            "the output's length does not match the sizes"
         );
         assert_eq!(
             Some(weights.len()),
             length(&[kernel_height, kernel_width, self.channels, self.multiplier]),
-            "the weights' length is not that of the kernel"
+            "the number of weights does not match the kernel"
         );
         for axis in [0, 1] {
-            assert!(self.kernel[axis] > 0, "a kernel has weights");
+            assert!(self.kernel[axis] > 0, "the kernel must not be empty");
             let last = self.output[axis]
                 .checked_mul(self.stride[axis])
                 .zip(self.kernel[axis].checked_mul(self.dilation[axis]))
                 .and_then(|(output, kernel)| output.checked_add(kernel));
             let fits = last.is_some_and(|last| isize::try_from(last).is_ok());
-            assert!(fits && isize::try_from(self.pad[axis]).is_ok(), "extents overflow");
+            assert!(fits && isize::try_from(self.pad[axis]).is_ok(), "the sizes overflow");
         }
     }
 }
@@ -82,7 +82,10 @@ impl Depthwise {
 /// Panics if the number of weights is not a multiple of the kernel's size.
 pub fn pack_depthwise_weights(weights: &[f32], kernel: [usize; 2]) -> Vec<f32> {
     let taps = kernel[0] * kernel[1];
-    assert!(taps > 0 && weights.len().is_multiple_of(taps), "weights are whole kernels");
+    assert!(
+        taps > 0 && weights.len().is_multiple_of(taps),
+        "the weights must consist of whole kernels"
+    );
     let channels = weights.len() / taps;
     let mut packed = vec![0.0; weights.len()];
     for (channel, kernel) in weights.chunks_exact(taps).enumerate() {

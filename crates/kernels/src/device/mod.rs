@@ -37,7 +37,7 @@ pub fn multiply(
     bias: Bias<'_>,
 ) {
     let Extents { rows, depth, columns } = extents;
-    assert!(product.len() >= rows * columns, "elements of the product");
+    assert!(product.len() >= rows * columns, "the product has too few elements");
     let product = &mut product[..rows * columns];
     let [left, right] = factors;
     // Panels are of columns: a narrow product is computed transposed.
@@ -69,7 +69,9 @@ fn by_tiles(
         Numerics::CoremlCpu => {
             panel::run::<half_sums::HalfSums>(machine, product, extents, factors, bias);
         }
-        Numerics::Fast | Numerics::Rounded => panic!("`{numerics}` is not a device's arithmetic"),
+        Numerics::Fast | Numerics::Rounded => {
+            panic!("`{numerics}` is not the arithmetic of a device")
+        }
     }
 }
 

@@ -134,18 +134,18 @@ pub fn convolve_channels(
 ) {
     let window = pieces.window();
     let channels = weights.channels;
-    assert_eq!(pieces.shape(), [weights.taps, channels], "pieces are pixels");
-    assert_eq!(window.pixel_stride, channels, "pixels follow each other");
-    assert!(window.images * pieces.image_bytes() <= input.len(), "the input lies in memory");
+    assert_eq!(pieces.shape(), [weights.taps, channels], "the pieces must be pixels");
+    assert_eq!(window.pixel_stride, channels, "the pixels must be contiguous");
+    assert!(window.images * pieces.image_bytes() <= input.len(), "the input is too short");
     let rows = window.images * window.output[0] * window.output[1];
     let needed = rows * window.output[2] * channels;
     let target = match target {
         ChannelTarget::Codes(codes, zero) => {
-            assert!(needed <= codes.len(), "the result has room");
+            assert!(needed <= codes.len(), "the result is too short");
             Place::Codes(SharedPointer(codes.as_mut_ptr()), zero)
         }
         ChannelTarget::Floats(floats) => {
-            assert!(needed <= floats.len(), "the result has room");
+            assert!(needed <= floats.len(), "the result is too short");
             Place::Floats(SharedPointer(floats.as_mut_ptr()))
         }
     };

@@ -179,8 +179,12 @@ pub fn quantize_to_last(
     source: &[f32],
     target: &mut [u8],
 ) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(source.len(), images * channels * pixels, "floats fit the extents");
+    assert!(isa.is_available(), "this machine does not support {isa}");
+    assert_eq!(
+        source.len(),
+        images * channels * pixels,
+        "the number of floats does not match the sizes"
+    );
     const BLOCK: usize = 256;
     const LINES: usize = 4;
     let blocks = pixels.div_ceil(BLOCK);
@@ -253,7 +257,7 @@ pub fn add(
     target: &mut [u8],
     zero: u8,
 ) {
-    assert!(left.len() == target.len() && right.len() == target.len(), "lengths are the same");
+    assert!(left.len() == target.len() && right.len() == target.len(), "the lengths must be equal");
     each(isa, pool, target.len(), target, |range, target| {
         let (left, right) = (&left[range.clone()], &right[range]);
         add_some(isa, left, right, target, i32::from(left_zero), f32::from(zero), *sum);
@@ -288,10 +292,14 @@ pub fn times(
     target: &mut [u8],
     zero: u8,
 ) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(left.len(), target.len(), "lengths are the same");
-    assert_eq!(left.len(), images * pixels * channels, "codes fit the extents");
-    assert_eq!(right.len(), images * channels, "codes fit the extents");
+    assert!(isa.is_available(), "this machine does not support {isa}");
+    assert_eq!(left.len(), target.len(), "the lengths must be equal");
+    assert_eq!(
+        left.len(),
+        images * pixels * channels,
+        "the number of codes does not match the sizes"
+    );
+    assert_eq!(right.len(), images * channels, "the number of codes does not match the sizes");
     let (left_zero, right_zero) = (i32::from(left_zero), i32::from(right_zero));
     let part = channels.min(GRAIN);
     let parts = channels.div_ceil(part.max(1));
@@ -367,11 +375,14 @@ pub fn maximum(
     source: &[u8],
     target: &mut [u8],
 ) {
-    assert!(isa.is_available(), "this machine has no {isa}");
+    assert!(isa.is_available(), "this machine does not support {isa}");
     let [planes, lines, columns] = windows;
     let line = columns.len() * channels;
     let rows = images * planes.len() * lines.len();
-    assert!(source.len() >= images * input.iter().product::<usize>() * channels, "codes fit");
+    assert!(
+        source.len() >= images * input.iter().product::<usize>() * channels,
+        "the source is too short"
+    );
     let target = SharedMut::new(&mut target[..rows * line]);
     pool.run(rows, |row| {
         // SAFETY: no two tasks have the same line.
@@ -405,8 +416,8 @@ pub fn mean(
     source: &[u8],
     target: &mut [f32],
 ) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(target.len(), images * channels, "each channel has a mean");
+    assert!(isa.is_available(), "this machine does not support {isa}");
+    assert_eq!(target.len(), images * channels, "the number of means does not match the sizes");
     const BLOCK: usize = 256;
     let blocks = channels.div_ceil(BLOCK);
     let target = SharedMut::new(target);
@@ -469,7 +480,7 @@ fn each<T: Send>(
     target: &mut [T],
     body: impl Fn(Range<usize>, &mut [T]) + Sync,
 ) {
-    assert!(isa.is_available(), "this machine has no {isa}");
+    assert!(isa.is_available(), "this machine does not support {isa}");
     let target = SharedMut::new(target);
     pool.run_ranges(count, GRAIN, |range| {
         // SAFETY: ranges do not overlap.

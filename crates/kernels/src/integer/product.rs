@@ -55,8 +55,8 @@ impl Rows<'_> {
                 (codes.len(), needed, pieces.shape())
             }
         };
-        assert_eq!(shape, [weights.pieces, weights.length], "rows fit the weights");
-        assert!(needed.is_some_and(|needed| needed <= found), "rows lie in memory");
+        assert_eq!(shape, [weights.pieces, weights.length], "the rows do not match the weights");
+        assert!(needed.is_some_and(|needed| needed <= found), "the rows exceed the input");
     }
 
     /// Writes the pointers to the pieces of some rows, tap by tap.
@@ -106,16 +106,19 @@ pub fn multiply(
 ) {
     rows.check(weights);
     let (count, outputs) = (rows.count(), weights.outputs);
-    assert!(stride >= outputs, "rows of a result do not overlap");
+    assert!(stride >= outputs, "the rows of the result overlap");
     let padded = outputs.next_multiple_of(weights.lanes);
-    assert!(scaling.scale.len() >= padded && scaling.shift.len() >= padded, "outputs are scaled");
+    assert!(
+        scaling.scale.len() >= padded && scaling.shift.len() >= padded,
+        "each output needs a scale and a shift"
+    );
     let needed = count.checked_sub(1).map_or(0, |last| last * stride + outputs);
     let target = match target {
         Target::Codes { codes, zero, sum } => {
-            assert!(needed <= codes.len(), "the result has room");
+            assert!(needed <= codes.len(), "the result is too short");
             let (other, sum) = match sum {
                 Some((other, sum)) => {
-                    assert!(needed <= other.len(), "as much is added");
+                    assert!(needed <= other.len(), "the addend is too short");
                     (other.as_ptr(), Some(sum))
                 }
                 None => (std::ptr::null(), None),
@@ -128,7 +131,7 @@ pub fn multiply(
             }
         }
         Target::Floats(floats) => {
-            assert!(needed <= floats.len(), "the result has room");
+            assert!(needed <= floats.len(), "the result is too short");
             Place::Floats(SharedPointer(floats.as_mut_ptr()))
         }
     };

@@ -38,8 +38,8 @@ impl IntegerWeights {
         weight: impl Fn(usize, usize) -> i8,
     ) -> IntegerWeights {
         let inputs = pieces * length;
-        assert!(inputs <= MAX_INPUTS, "sums fit 32 bits");
-        assert_eq!(zeros.len(), outputs, "each output has a zero");
+        assert!(inputs <= MAX_INPUTS, "the sums of {inputs} inputs can overflow 32 bits");
+        assert_eq!(zeros.len(), outputs, "each output needs a zero point");
         let isa = DotIsa::of(isa);
         let lanes = isa.lanes();
         let padded = outputs.next_multiple_of(lanes);
@@ -90,7 +90,7 @@ impl IntegerWeights {
     /// Pointer to the start of a panel.
     pub(super) fn panel(&self, index: usize) -> *const i8 {
         let start = index * 2 * self.lanes * self.fours() * 4;
-        assert!(start < self.panels.bytes().max(1), "a panel lies in memory");
+        assert!(start < self.panels.bytes().max(1), "the panel is out of range");
         self.panels.as_bytes().wrapping_add(start).cast()
     }
 }

@@ -69,9 +69,12 @@ pub fn permute<T: Copy + Send + Sync>(
     target: &mut [T],
 ) {
     let mut seen = vec![false; shape.len()];
-    assert_eq!(permutation.len(), shape.len(), "the permutation is for another rank");
+    assert_eq!(permutation.len(), shape.len(), "the permutation's length must equal the rank");
     for &axis in permutation {
-        assert!(axis < shape.len() && !std::mem::replace(&mut seen[axis], true), "no permutation");
+        assert!(
+            axis < shape.len() && !std::mem::replace(&mut seen[axis], true),
+            "{permutation:?} is not a permutation"
+        );
     }
     let strides = dense_strides(shape);
     let permuted: Vec<_> = permutation.iter().map(|&axis| shape[axis]).collect();
@@ -120,13 +123,13 @@ pub fn concat<T: Copy + Send + Sync>(
     target: &mut [T],
 ) {
     let total: usize = sources.iter().map(|(_, length)| length).sum();
-    assert_eq!(target.len(), outer * total * inner, "the target's length is not that of the parts");
+    assert_eq!(target.len(), outer * total * inner, "the target's length does not match the parts");
     let mut offset = 0;
     for &(source, length) in sources {
         assert_eq!(
             source.len(),
             outer * length * inner,
-            "a part's length is not that of its shape"
+            "a part's length does not match its shape"
         );
         let from = dense_strides(&[outer, length * inner]);
         let to = dense_strides(&[outer, total * inner]);
@@ -152,11 +155,11 @@ pub fn pad_constant<T: Copy + Send + Sync>(
     value: T,
     target: &mut [T],
 ) {
-    assert_eq!(before.len(), shape.len(), "the padding is for another rank");
-    assert_eq!(after.len(), shape.len(), "the padding is for another rank");
+    assert_eq!(before.len(), shape.len(), "the padding's length must equal the rank");
+    assert_eq!(after.len(), shape.len(), "the padding's length must equal the rank");
     let padded: Vec<_> = (0..shape.len()).map(|at| before[at] + shape[at] + after[at]).collect();
     let length = padded.iter().product::<usize>();
-    assert_eq!(target.len(), length, "the target's length is not that of its shape");
+    assert_eq!(target.len(), length, "the target's length does not match its shape");
     target.fill(value);
     if shape.contains(&0) {
         return;
@@ -169,7 +172,11 @@ pub fn pad_constant<T: Copy + Send + Sync>(
 
 /// Asserts that all elements are within a slice.
 fn check(shape: &[usize], place: StridedSlice<'_>, length: usize, what: &str) {
-    assert_eq!(place.strides.len(), shape.len(), "the {what}'s strides are for another rank");
+    assert_eq!(
+        place.strides.len(),
+        shape.len(),
+        "the number of the {what}'s strides must equal the rank"
+    );
     if shape.contains(&0) {
         return;
     }
@@ -178,7 +185,7 @@ fn check(shape: &[usize], place: StridedSlice<'_>, length: usize, what: &str) {
         let reach = (length - 1) as i128 * stride as i128;
         if reach < 0 { first += reach } else { last += reach }
     }
-    assert!(first >= 0 && last < length as i128, "the {what}'s strides reach out of it");
+    assert!(first >= 0 && last < length as i128, "the {what}'s strides exceed it");
 }
 
 struct Axis {
@@ -225,7 +232,10 @@ impl Space {
         axes.sort_by_key(|axis| std::cmp::Reverse(axis.to.unsigned_abs()));
         let mut extent = 1;
         for axis in axes.iter().rev() {
-            assert!(axis.to.unsigned_abs() >= extent, "two elements have one place in the target");
+            assert!(
+                axis.to.unsigned_abs() >= extent,
+                "two elements have the same offset in the target"
+            );
             extent = axis.to.unsigned_abs() * axis.length;
         }
         let mut merged: Vec<Axis> = vec![];

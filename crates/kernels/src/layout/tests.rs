@@ -129,7 +129,7 @@ fn concatenates_and_pads() {
 }
 
 #[test]
-#[should_panic(expected = "reach out of it")]
+#[should_panic(expected = "strides exceed it")]
 fn rejects_source_strides_out_of_bounds() {
     let strides = StridedSlice { offset: 1, strides: &[-1] };
     let to = StridedSlice { offset: 0, strides: &[1] };
@@ -137,7 +137,7 @@ fn rejects_source_strides_out_of_bounds() {
 }
 
 #[test]
-#[should_panic(expected = "one place in the target")]
+#[should_panic(expected = "the same offset in the target")]
 fn rejects_overlapping_target_strides() {
     let from = StridedSlice { offset: 0, strides: &[2, 1] };
     let to = StridedSlice { offset: 0, strides: &[1, 1] };

@@ -60,13 +60,26 @@ pub fn map(
     outputs: &mut [&mut [f32]],
 ) {
     let total: usize = shape.iter().product();
-    assert!(inputs.len() >= program.inputs(), "the program has more inputs");
-    assert_eq!(outputs.len(), program.outputs.len(), "the program has other outputs");
+    assert!(
+        inputs.len() >= program.inputs(),
+        "the program requires {} inputs, got {}",
+        program.inputs(),
+        inputs.len()
+    );
+    assert_eq!(
+        outputs.len(),
+        program.outputs.len(),
+        "the number of outputs does not match the program"
+    );
     for output in outputs.iter() {
-        assert_eq!(output.len(), total, "an output has another length than the shape");
+        assert_eq!(output.len(), total, "an output's length does not match the shape");
     }
     for input in inputs {
-        assert_eq!(input.strides.len(), shape.len(), "an input has strides for another rank");
+        assert_eq!(
+            input.strides.len(),
+            shape.len(),
+            "the number of an input's strides must equal the rank"
+        );
         let last = shape.iter().zip(input.strides).try_fold(0usize, |last, (&length, &stride)| {
             last.checked_add(length.saturating_sub(1).checked_mul(stride)?)
         });

@@ -143,7 +143,7 @@ impl MapProgram {
     /// Panics if an operand is not a value of this program.
     pub fn push(&mut self, step: Step) -> MapValue {
         for operand in step.operands().into_iter().flatten() {
-            assert!(operand.index() < self.steps.len(), "the operand is of another program");
+            assert!(operand.index() < self.steps.len(), "the operand belongs to another program");
         }
         self.steps.push(step);
         MapValue(u32::try_from(self.steps.len() - 1).expect("programs are short"))
@@ -189,7 +189,7 @@ impl MapProgram {
     /// # Panics
     /// Panics if it is not a value of this program.
     pub fn output(&mut self, value: MapValue) {
-        assert!(value.index() < self.steps.len(), "the output is of another program");
+        assert!(value.index() < self.steps.len(), "the output belongs to another program");
         self.outputs.push(value);
     }
 

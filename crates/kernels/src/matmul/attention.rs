@@ -100,19 +100,31 @@ pub fn attend<S: Vectors>(
     if batch * heads * queries * value_depth == 0 {
         return;
     }
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert!(group > 0 && heads % group == 0, "groups divide the heads");
-    assert!(query.fits([batch, heads, queries], depth), "queries");
-    assert!(key.fits([batch, heads / group, keys], depth), "keys");
-    assert!(value.fits([batch, heads / group, keys], value_depth), "values");
+    assert!(isa.is_available(), "this machine does not support {isa}");
+    assert!(
+        group > 0 && heads % group == 0,
+        "{heads} heads are not a multiple of the group size {group}"
+    );
+    assert!(query.fits([batch, heads, queries], depth), "the queries do not match the shape");
+    assert!(key.fits([batch, heads / group, keys], depth), "the keys do not match the shape");
+    assert!(
+        value.fits([batch, heads / group, keys], value_depth),
+        "the values do not match the shape"
+    );
     if let Some(mask) = mask {
         let extents = [batch, heads, queries, keys];
-        assert!(fits(mask.elements.len(), &extents, &mask.strides, 1), "the mask");
-        assert!(mask.strides[3] <= 1, "a query's part of the mask lies together");
+        assert!(
+            fits(mask.elements.len(), &extents, &mask.strides, 1),
+            "the mask does not match the shape"
+        );
+        assert!(mask.strides[3] <= 1, "the mask of a query must be contiguous");
     }
     let (shape, key, value, mask) = without_hidden_keys(shape, key, value, mask);
     let extents = [batch, heads, queries];
-    assert!(fits(output.elements.len(), &extents, &output.strides, value_depth), "results");
+    assert!(
+        fits(output.elements.len(), &extents, &output.strides, value_depth),
+        "the results do not match the shape"
+    );
     assert!(are_apart(&extents, &output.strides, value_depth), "results overlap");
 
     let chunks = match queries {

@@ -106,11 +106,14 @@ impl IndirectionTable {
     /// Panics if an image has 2³¹ elements or more, or if the groups have more channels than a pixel.
     pub fn new(window: Window) -> IndirectionTable {
         let channels = window.channels.checked_mul(window.groups);
-        assert!(channels.is_some_and(|all| all <= window.pixel_stride), "pixels hold all channels");
+        assert!(
+            channels.is_some_and(|all| all <= window.pixel_stride),
+            "the groups have more channels than a pixel"
+        );
         let elements = window.pixels().checked_mul(window.pixel_stride);
         assert!(
             elements.is_some_and(|all| all < EDGE as usize),
-            "an image has under 2^31 elements"
+            "an image must have fewer than 2^31 elements"
         );
         let joined = window.is_joined();
         let [.., width] = window.kernel;
@@ -268,7 +271,7 @@ pub fn convolve(
     let window = &table.window;
     let rows = window.images * window.results();
     let columns = weights.iter().map(PackedWeights::outputs).sum();
-    assert_eq!(weights.len(), window.groups, "each group has weights");
+    assert_eq!(weights.len(), window.groups, "each group needs weights");
     let pixels = Matrix { elements: input, stride: window.pixel_stride };
     pixels.check(window.images * window.pixels(), window.groups * window.channels);
     output.check(rows, columns);

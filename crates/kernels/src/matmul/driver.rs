@@ -178,7 +178,7 @@ pub(super) unsafe fn run(
     output: &Output,
     epilogue: &Epilogue,
 ) {
-    assert_eq!(left.taps() * left.depth(), weights.inputs(), "rows fit the weights");
+    assert_eq!(left.taps() * left.depth(), weights.inputs(), "the rows do not match the weights");
     let panels = Panels::new(weights.isa(), weights.outputs());
     if rows == 0 || panels.count() == 0 {
         return;

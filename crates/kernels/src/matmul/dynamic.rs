@@ -78,15 +78,18 @@ pub fn multiply_batch(
     if count * rows * outputs == 0 {
         return;
     }
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert!(epilogue.residual.is_none(), "products in batches take no residual");
+    assert!(isa.is_available(), "this machine does not support {isa}");
+    assert!(epilogue.residual.is_none(), "batched products do not support a residual");
     epilogue.check(rows, outputs);
     left.check("left", batch, rows, inputs);
     right.check("right", batch, inputs, outputs);
     let strides = [output.batch_strides[0], output.batch_strides[1], output.stride];
     let written =
         reach(&[batch[0], batch[1], rows, outputs], &[strides[0], strides[1], strides[2], 1]);
-    assert!(written.is_some_and(|length| length <= output.elements.len()), "the output fits");
+    assert!(
+        written.is_some_and(|length| length <= output.elements.len()),
+        "the output is too short"
+    );
     assert!(are_apart(&[batch[0], batch[1], rows], &strides, outputs), "results overlap");
 
     let start = SharedPointer(output.elements.as_mut_ptr());

@@ -71,7 +71,7 @@ impl Epilogue<'_> {
 
     pub(crate) fn check(&self, rows: usize, columns: usize) {
         if let Some(bias) = self.bias {
-            assert!(bias.len() >= columns, "the bias has an element for each column");
+            assert!(bias.len() >= columns, "the bias needs an element for each column");
         }
         if let Some(residual) = self.residual {
             residual.rows.check(rows, columns);

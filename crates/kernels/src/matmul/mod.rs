@@ -62,7 +62,7 @@ impl Matrix<'_> {
 
 impl MatrixMut<'_> {
     pub(crate) fn check(&self, rows: usize, columns: usize) {
-        assert!(rows <= 1 || self.stride >= columns, "rows of a result do not overlap");
+        assert!(rows <= 1 || self.stride >= columns, "the rows of a result overlap");
         check(self.elements.len(), self.stride, rows, columns);
     }
 }
@@ -74,7 +74,7 @@ fn check(length: usize, stride: usize, rows: usize, columns: usize) {
     };
     assert!(
         needed.is_some_and(|needed| needed <= length),
-        "{rows} rows of {columns} elements, each {stride} behind the other, do not fit {length}"
+        "{rows} rows of {columns} elements with stride {stride} do not fit {length} elements"
     );
 }
 

@@ -52,7 +52,10 @@ impl DenseSource {
             _ => panic!("dense weights are `fp32`, `fp16` or `bf16`, not `{dtype}`"),
         };
         let bytes = inputs.checked_mul(outputs).and_then(|count| count.checked_mul(size));
-        assert!(bytes.is_some_and(|bytes| bytes <= data.len()), "the data holds the weights");
+        assert!(
+            bytes.is_some_and(|bytes| bytes <= data.len()),
+            "the data is too short for the weights"
+        );
         if let Order::ChannelsFirst { taps } = order {
             assert!(taps > 0 && inputs.is_multiple_of(taps), "the inputs are the taps' channels");
         }

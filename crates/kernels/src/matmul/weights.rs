@@ -80,7 +80,7 @@ impl PackedWeights {
         precision: Precision,
         source: &dyn PanelSource,
     ) -> PackedWeights {
-        assert!(isa.is_available(), "this machine has no {isa}");
+        assert!(isa.is_available(), "this machine does not support {isa}");
         let panels = Panels::new(isa, outputs);
         let per_line = match precision {
             Precision::F32 => LINE,
@@ -143,7 +143,7 @@ impl PackedWeights {
         outputs: usize,
         source: Arc<dyn PanelSource>,
     ) -> PackedWeights {
-        assert!(isa.is_available(), "this machine has no {isa}");
+        assert!(isa.is_available(), "this machine does not support {isa}");
         PackedWeights { isa, inputs, outputs, storage: Storage::Source(source) }
     }
 

@@ -110,7 +110,7 @@ impl Cell<'_> {
             }
             Cell::Plain { weights, .. } => fits(weights, 1),
         };
-        assert!(weights_fit, "weights are for another number of gates or units");
+        assert!(weights_fit, "the weights do not match the numbers of gates and units");
     }
 }
 
@@ -132,19 +132,31 @@ pub fn run_recurrent(
     let Some(units) = directions.first().map(|direction| direction.cell.units()) else { return };
     for direction in directions.iter() {
         direction.cell.check();
-        assert_eq!(direction.cell.units(), units, "directions have other units");
+        assert_eq!(
+            direction.cell.units(),
+            units,
+            "the directions must have equal numbers of units"
+        );
         let gates = direction.cell.gates();
         assert_eq!(
             direction.inputs.len(),
             steps * batch * gates * units,
-            "inputs have other extents"
+            "the inputs' length does not match the sizes"
         );
-        assert_eq!(direction.state.len(), batch * units, "a state has other extents");
+        assert_eq!(
+            direction.state.len(),
+            batch * units,
+            "a state's length does not match the sizes"
+        );
         let memory = if gates == 4 { batch * units } else { 0 };
-        assert_eq!(direction.memory.len(), memory, "a memory has other extents");
+        assert_eq!(direction.memory.len(), memory, "a memory's length does not match the sizes");
     }
     if let Some(output) = &output {
-        assert_eq!(output.len(), steps * batch * count * units, "the output has other extents");
+        assert_eq!(
+            output.len(),
+            steps * batch * count * units,
+            "the output's length does not match the sizes"
+        );
     }
     if units == 0 || batch == 0 {
         return;

@@ -33,8 +33,12 @@ impl RecurrentWeights {
     /// # Panics
     /// Panics if the length does not match the sizes, or if there are more than four gates.
     pub fn pack(isa: Isa, weights: &[f32], [gates, units, inputs]: [usize; 3]) -> RecurrentWeights {
-        assert!((1..=4).contains(&gates), "a cell has one to four gates");
-        assert_eq!(weights.len(), gates * units * inputs, "the weights have other extents");
+        assert!((1..=4).contains(&gates), "the number of gates must be from 1 to 4, got {gates}");
+        assert_eq!(
+            weights.len(),
+            gates * units * inputs,
+            "the number of weights does not match the sizes"
+        );
         let lanes = dispatch(isa, Lanes);
         let count = units.div_ceil(lanes) * inputs * gates * lanes;
         let mut panels = vec![CacheLine::ZEROS; count.div_ceil(LINE)];
@@ -86,8 +90,11 @@ impl RecurrentWeights {
         units: Range<usize>,
         sums: &SharedMut<'_>,
     ) {
-        assert_eq!(states.len(), rows * self.inputs, "the states have other extents");
-        assert!(units.start.is_multiple_of(MAX_LANES) && units.end <= self.units, "units of these");
+        assert_eq!(states.len(), rows * self.inputs, "the states' length does not match the sizes");
+        assert!(
+            units.start.is_multiple_of(MAX_LANES) && units.end <= self.units,
+            "the units are out of range"
+        );
         // Check the range.
         sums.pointer(0..rows * self.gates * self.units);
         dispatch(self.isa, Add { weights: self, states, rows, units, sums });

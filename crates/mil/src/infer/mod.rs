@@ -148,7 +148,7 @@ impl Analysis {
             match self.bound(&input.bindings) {
                 Some(bound) => operands.push((&input.name, bound)),
                 None => {
-                    let message = "is bound to a value that is not defined before";
+                    let message = "is bound to a value that is not defined before this operation";
                     return Err(vec![InferError::new(message).of(input.name.as_ref())]);
                 }
             }
@@ -262,7 +262,7 @@ impl Analysis {
     fn visit(&mut self, function: &Function, id: OpId, depth: usize, problems: &mut Vec<Problem>) {
         let op = function.op(id);
         if depth >= MAX_BLOCK_DEPTH && !op.blocks.is_empty() {
-            let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
+            let message = format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels");
             problems.push(Problem { op: id, refusal: InferError::new(message) });
             return self.assume_declared(function, op);
         }
@@ -294,8 +294,11 @@ impl Analysis {
     ) -> Result<Vec<InferredValue>, Vec<InferError>> {
         let outcomes = self.infer_op(function, op)?;
         if outcomes.len() != op.outputs.len() {
-            let message =
-                format!("has {} results, but {} are named", outcomes.len(), op.outputs.len());
+            let message = format!(
+                "returns {} values, but {} outputs are declared",
+                outcomes.len(),
+                op.outputs.len()
+            );
             return Err(vec![InferError::new(message)]);
         }
         Ok(outcomes)
@@ -501,7 +504,7 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<InferErro
     }
 
     if op.blocks.len() != row.blocks.len() {
-        let message = format!("runs {} blocks, found {}", row.blocks.len(), op.blocks.len());
+        let message = format!("requires {} blocks, found {}", row.blocks.len(), op.blocks.len());
         refusals.push(InferError::new(message));
     }
     refusals
@@ -529,7 +532,7 @@ fn unknown_parameter(row: &OpRow, name: &str) -> InferError {
     let newer = row.kind.rows().iter().find(|newer| newer.parameter(name).is_some());
     match newer {
         Some(newer) if newer.since > row.since => {
-            let message = format!("came with {}", newer.since);
+            let message = format!("was introduced in {}", newer.since);
             InferError::new(message).of(name).hint(format!(
                 "declare the function with opset `{}`, or leave it out",
                 newer.since.name()
@@ -538,7 +541,7 @@ fn unknown_parameter(row: &OpRow, name: &str) -> InferError {
         _ => {
             let known: Vec<_> =
                 row.parameters.iter().map(|parameter| format!("`{}`", parameter.name)).collect();
-            refusal.hint(format!("it takes {}", known.join(", ")))
+            refusal.hint(format!("its parameters are {}", known.join(", ")))
         }
     }
 }

@@ -142,7 +142,7 @@ macro_rules! id {
 
             /// Returns the id with an index, to iterate over side tables.
             pub fn from_index(index: usize) -> $name {
-                $name(u32::try_from(index).expect("a function holds fewer than 2^32 of a kind"))
+                $name(u32::try_from(index).expect("the index of an id must be less than 2^32"))
             }
         }
 

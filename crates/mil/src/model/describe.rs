@@ -154,7 +154,7 @@ fn describe_input(
         (None, None) => {
             return Err(refuse(
                 "has an unknown dimension".to_owned(),
-                "state its shapes in the function's FlexibleShapeInformation attribute",
+                "declare its shapes in the function's FlexibleShapeInformation attribute",
             ));
         }
     };
@@ -200,8 +200,8 @@ fn describe_output(
     Ok(FeatureDescription::new(&value.name, ty))
 }
 
-const ARRAY_TYPES: &str = "arrays that callers see hold fp32, int32, from iOS 16 on fp16, from iOS 26 \
-                           on int8: add a cast";
+const ARRAY_TYPES: &str = "arrays of inputs and outputs must be fp32, int32, fp16 (from iOS 16 on) or \
+                           int8 (from iOS 26 on): add a cast";
 
 /// The array type for a tensor. `fp64` has a code, but Core ML does not run programs with `fp64` tensors.
 fn array_type_of(tensor: &TensorType) -> Option<ArrayDataType> {

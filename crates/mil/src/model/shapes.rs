@@ -94,7 +94,8 @@ impl FlexibleShapes {
                 ErrorDetail::new(format!("input `{}` has {what}", feature.name))
             };
             let extent = |value: i128| {
-                i32::try_from(value).map_err(|_| refuse(&format!("an extent of {value}")))
+                i32::try_from(value)
+                    .map_err(|_| refuse(&format!("a size of {value}, which exceeds 32 bits")))
             };
             let all = |values: &[i64]| -> Result<Vec<i32>, ErrorDetail> {
                 values.iter().map(|&value| extent(value.into())).collect()
@@ -115,7 +116,8 @@ impl FlexibleShapes {
                         shapes.ranges.push((feature.name.clone(), ranges));
                     }
                     ShapeFlexibility::Enumerated(choices) => {
-                        let first = choices.first().ok_or_else(|| refuse("no shape"))?;
+                        let first =
+                            choices.first().ok_or_else(|| refuse("no enumerated shapes"))?;
                         let default = if array.shape.is_empty() { first } else { &array.shape };
                         shapes.defaults.push((feature.name.clone(), all(default)?));
                         let choices = choices.iter().map(|shape| all(shape));
@@ -155,7 +157,7 @@ impl FlexibleShapes {
             for (other, found) in others {
                 if found.len() != choices.len() {
                     return Err(ErrorDetail::new(format!(
-                        "input `{first}` has {} shapes to choose from, but input `{other}` has {}",
+                        "input `{first}` has {} enumerated shapes, but input `{other}` has {}; the numbers must be equal",
                         choices.len(),
                         found.len()
                     )));

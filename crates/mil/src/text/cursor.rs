@@ -183,7 +183,7 @@ impl<'t> Cursor<'t> {
         unescape(escaped).map_err(|at| {
             let message = "unknown escape in a string".to_owned();
             self.error_at(self.offset() + 1 + at, message).with_hint(
-                "known are \\n, \\r, \\t, \\\\, \\\", \\` and ASCII codes such as \\033 or \\x1b",
+                "supported escapes are \\n, \\r, \\t, \\\\, \\\", \\` and ASCII codes such as \\033 or \\x1b",
             )
         })
     }

@@ -94,7 +94,8 @@ impl Parser<'_, '_> {
             count(&self.cursor, &mut functions, limits::FUNCTIONS, "functions")?;
             let function = self.function()?;
             if program.function(&function.name).is_some() {
-                let message = format!("a second function `{}`", shortened(&function.name));
+                let message =
+                    format!("function `{}` is already defined", shortened(&function.name));
                 return Err(self.cursor.error_at(offset, message));
             }
             program.functions.push(function);
@@ -361,7 +362,7 @@ impl Parser<'_, '_> {
         attributes.sort_by(|left, right| (&left.0, left.2).cmp(&(&right.0, right.2)));
         let mut sorted = Attributes::default();
         for (name, constant, offset) in attributes {
-            let message = format!("a second attribute `{}`", shortened(&name));
+            let message = format!("attribute `{}` is already set", shortened(&name));
             if sorted.insert(name, constant).is_some() {
                 return Err(self.cursor.error_at(offset, message));
             }
@@ -404,7 +405,7 @@ fn known_value(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Res
     let offset = cursor.offset();
     let name = name(cursor, "a value")?;
     names.get(&name).copied().ok_or_else(|| {
-        let message = format!("no value `{}` is defined before this", shortened(&name));
+        let message = format!("value `{}` is not defined before this use", shortened(&name));
         cursor.error_at(offset, message)
     })
 }
@@ -420,7 +421,7 @@ fn new_name(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Result
 }
 
 fn second_value(cursor: &Cursor<'_>, offset: usize, name: &str) -> Error {
-    cursor.error_at(offset, format!("a second value `{}`", shortened(name)))
+    cursor.error_at(offset, format!("value `{}` is already defined", shortened(name)))
 }
 
 /// Parses a name, which may be quoted.
@@ -430,7 +431,7 @@ fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String> {
         Token::Word(word) => {
             return Err(cursor
                 .error(format!("expected {what}, found the reserved word `{word}`"))
-                .with_hint(format!("quote it, `{word}` between backticks, if that is the name")));
+                .with_hint(format!("to use it as a name, put it in backticks: `{word}`")));
         }
         Token::Name(escaped) => cursor.unescaped(escaped)?,
         _ => return Err(cursor.unexpected(what)),

@@ -154,7 +154,7 @@ impl Cursor<'_> {
         }
         self.expect('>')?;
         let Some(shape) = shape else {
-            return Err(self.error("a `tensor_buffer` without `shape`".to_owned()));
+            return Err(self.error("a `tensor_buffer` requires `shape`".to_owned()));
         };
         self.layout = Some(layout);
         Ok(Type::Tensor(TensorType { dtype, shape }))

@@ -66,7 +66,7 @@ impl<'w> Values<'w> {
                     && length != elements.len() as u64
                 {
                     let found = elements.len();
-                    let message = format!("a list of {length} elements, but {found} are written");
+                    let message = format!("expected a list of {length} elements, found {found}");
                     return Err(cursor.error_at(start, message));
                 }
                 Ok(Constant { ty: ty.clone(), data: ConstantData::Sequence(elements) })
@@ -77,8 +77,9 @@ impl<'w> Values<'w> {
                 cursor.nested(|cursor| {
                     cursor.list('(', ')', |cursor| {
                         let Some(part) = types.get(parts.len()) else {
-                            let count = types.len();
-                            return Err(cursor.error(format!("the tuple's type has {count} parts")));
+                            let message =
+                                format!("expected a tuple of {} elements, found more", types.len());
+                            return Err(cursor.error(message));
                         };
                         parts.push(self.value(cursor, part)?);
                         Ok(())
@@ -86,7 +87,7 @@ impl<'w> Values<'w> {
                 })?;
                 if parts.len() < types.len() {
                     let (count, found) = (types.len(), parts.len());
-                    let message = format!("a tuple of {count} parts, but {found} are written");
+                    let message = format!("expected a tuple of {count} elements, found {found}");
                     return Err(cursor.error_at(start, message));
                 }
                 Ok(Constant { ty: ty.clone(), data: ConstantData::Sequence(parts) })
@@ -138,11 +139,11 @@ impl<'w> Values<'w> {
         cursor.expect(')')?;
 
         if tensor.dtype == DType::String {
-            let message = "strings cannot live in a weight file".to_owned();
-            return Err(cursor.error_at(start, message).with_hint("write them out"));
+            let message = "strings cannot be stored in a weight file".to_owned();
+            return Err(cursor.error_at(start, message).with_hint("write them inline"));
         }
         if tensor.storage_bytes().is_none() {
-            let message = format!("a weight of type `{tensor}` has no definite size");
+            let message = format!("a weight of type `{tensor}` has no fixed size");
             return Err(cursor.error_at(start, message));
         }
         let place = WeightPlace { file, offset: u64::from_le_bytes(bytes) };
@@ -181,7 +182,7 @@ fn tensor_value(cursor: &mut Cursor<'_>, declared: &TensorType) -> Result<Consta
         Elements::Narrow(values) => match packed::pack(declared.dtype, &values) {
             Some(bytes) => ConstantData::Bytes(Buffer::from(bytes)),
             None => {
-                let message = format!("elements of `{}` cannot be written out", declared.dtype);
+                let message = format!("elements of `{}` cannot be written inline", declared.dtype);
                 return Err(cursor.error_at(start, message));
             }
         },
@@ -207,7 +208,9 @@ fn level(
         if let Some(extent) = shape[axis]
             && count == extent
         {
-            return Err(cursor.error(format!("more than {extent} elements in dimension {axis}")));
+            let message =
+                format!("dimension {axis} has size {extent}, but more elements are written");
+            return Err(cursor.error(message));
         }
         count += 1;
         level(cursor, dtype, shape, axis + 1, whole_is_empty, elements)
@@ -219,7 +222,7 @@ fn level(
         Some(_) if count == 0 && whole_is_empty => {}
         Some(extent) => {
             let message =
-                format!("dimension {axis} has {extent} elements, but {count} are written");
+                format!("dimension {axis} has size {extent}, but {count} elements are written");
             return Err(cursor.error_at(start, message));
         }
     }
@@ -260,10 +263,12 @@ fn element(cursor: &mut Cursor<'_>, dtype: DType, elements: &mut Elements) -> Re
                 let error = |message: String| cursor.error_at(start, message);
                 match refusal {
                     Refusal::Malformed => error(format!("`{number}` is not a number"))
-                        .with_hint("numbers are written 0x1.8p-3, 0.1875, 1e-5, inf or nan"),
+                        .with_hint("write numbers as 0x1.8p-3, 0.1875, 1e-5, inf or nan"),
                     Refusal::TooLarge => error(format!("`{number}` is too large for `{dtype}`"))
                         .with_hint("write inf if that is meant"),
-                    Refusal::NoSuchValue => error(format!("`{dtype}` has no value `{number}`")),
+                    Refusal::NoSuchValue => {
+                        error(format!("`{number}` cannot be represented in `{dtype}`"))
+                    }
                 }
             })?;
             bytes.extend_from_slice(&bits.to_le_bytes()[..bytes_of(dtype)]);
@@ -289,7 +294,8 @@ fn integer(cursor: &mut Cursor<'_>, dtype: DType) -> Result<i128> {
     let Some(value) = value else { return Err(cursor.unexpected("an integer")) };
     let (low, high) = dtype.integer_range().unwrap_or((0, 0));
     if !(low..=high).contains(&value) {
-        return Err(cursor.error(format!("{value} does not fit `{dtype}`, {low} to {high}")));
+        let message = format!("{value} is out of range for `{dtype}`, {low} to {high}");
+        return Err(cursor.error(message));
     }
     cursor.take()?;
     Ok(value)

@@ -10,7 +10,10 @@ const MESSAGES: &[(&str, &str)] = &[
         "`x`: has element type `bool`; expected `fp16`, `fp32`, `int32` in iOS15; hint: `cast` it first",
     ),
     ("abs/iOS17/missing", "`x`: is required, but nothing is bound to it"),
-    ("abs/iOS17/unknown", "`y`: is not a parameter of this operation; hint: it takes `x`"),
+    (
+        "abs/iOS17/unknown",
+        "`y`: is not a parameter of this operation; hint: its parameters are `x`",
+    ),
     (
         "add/iOS16/mismatch",
         "shapes [2, 3] and [2, 4] do not broadcast: 3 against 4; hint: aligned at the last dimension, dimensions must be equal or one of them 1",
@@ -52,11 +55,11 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "prelu/iOS17/rank3-different",
-        "`alpha`: differs between channels, and `x` is `tensor<fp32, [1, 3, 4]>`; that needs rank 4; hint: reshape `x` to rank 4, or use one value for all channels",
+        "`alpha`: differs between channels, which requires `x` to have rank 4, got `tensor<fp32, [1, 3, 4]>`; hint: reshape `x` to rank 4, or use one value for all channels",
     ),
     (
         "reduce_argmax/iOS15/output-int32",
-        "`output_dtype`: came with iOS17; hint: declare the function with opset `CoreML7`, or leave it out",
+        "`output_dtype`: was introduced in iOS17; hint: declare the function with opset `CoreML7`, or leave it out",
     ),
     (
         "reduce_argmax/iOS17/output-int16",
@@ -74,15 +77,15 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "conv/iOS15/same-lower",
-        "`pad_type`: is `same_lower`, which needs iOS16; this function is iOS15; hint: declare the function with opset `CoreML6`, or state the pads with `custom`",
+        "`pad_type`: is `same_lower`, which needs iOS16; this function is iOS15; hint: declare the function with opset `CoreML6`, or specify the pads with `custom`",
     ),
     (
         "conv/iOS15/channels",
-        "`weight`: has 3 along axis 1 (`tensor<fp32, [6, 3, 3, 2]>`); expected 4, the 4 input channels divided by 1 groups",
+        "`weight`: has size 3 along axis 1 (`tensor<fp32, [6, 3, 3, 2]>`); expected 4, the 4 input channels divided by 1 groups",
     ),
     (
         "conv/iOS15/kernel-too-large",
-        "the window of 10 gives 0 elements along spatial dimension 0 of `x`, whose size is 9; expected at least 1; hint: pad more, or make the window smaller",
+        "the window of 10 produces 0 elements along spatial dimension 0 of `x`, whose size is 9; expected at least 1; hint: pad more, or make the window smaller",
     ),
     (
         "conv/iOS15/dilated-computed",
@@ -94,15 +97,15 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "conv_transpose/iOS15/output-channels",
-        "`output_shape`: has 5 at 1; expected 6, the output channels of `weight`",
+        "`output_shape`: has 5 at index 1; expected 6, the output channels of `weight`",
     ),
     (
         "conv_transpose/iOS15/padded-away",
-        "pads of 9 and 9 leave -7 elements along spatial dimension 0",
+        "pads of 9 and 9 leave -7 elements along spatial dimension 0; expected at least 1",
     ),
     (
         "avg_pool/iOS15/rounded-up-uneven",
-        "`ceil_mode`: is true, but `pad` differs before and after a dimension; hint: pad with `pad` first, and pool without",
+        "`ceil_mode`: is true, but `pad` differs before and after a dimension; hint: pad with `pad` first, and pool without padding",
     ),
     (
         "max_pool/iOS15/pad-type",
@@ -126,11 +129,11 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "linear/iOS15/width",
-        "`x`: has 4 along axis 1 (`tensor<fp32, [2, 4]>`); expected 3, the last dimension of `weight`",
+        "`x`: has size 4 along axis 1 (`tensor<fp32, [2, 4]>`); expected 3, the last dimension of `weight`",
     ),
     (
         "scaled_dot_product_attention/iOS18/mask-sequence",
-        "`attn_mask`: has 4 along axis 1 (`tensor<fp32, [4, 4]>`); expected 5, the sequence of `key`",
+        "`attn_mask`: has size 4 along axis 1 (`tensor<fp32, [4, 4]>`); expected 5, the sequence length of `key`",
     ),
     (
         "scaled_dot_product_attention/iOS17/before",
@@ -138,7 +141,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "resize/iOS17/too-many-dims",
-        "`resized_dims`: must be from 0 to 2, the number of elements of `shape` and of dimensions of `x`, got 3",
+        "`resized_dims`: must be from 0 to 2, limited by the length of `shape` and the rank of `x`, got 3",
     ),
     (
         "crop_resize/iOS17/too-many-boxes",
@@ -154,11 +157,11 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "lstm/iOS17/weight-rows",
-        "`weight_ih`: must have shape [16, 3], 4 gates for a hidden state of 4 by the last dimension of `x`, got `tensor<fp32, [8, 3]>`",
+        "`weight_ih`: must have shape [16, 3], 4 gates for a hidden size of 4 by the last dimension of `x`, got `tensor<fp32, [8, 3]>`",
     ),
     (
         "random_uniform/iOS15/half-and-default",
-        "`high`: is left to its default, an `fp32`, but `low` is not one (`fp16`, `fp32`); both must have the same type; hint: bind both",
+        "`high`: defaults to `fp32`, but `low` has another type (`fp16`, `fp32`); both must have the same type; hint: bind both",
     ),
     ("random_normal/iOS15/open-rank", "`shape`: has s1048576 elements; expected a fixed number"),
     (
@@ -171,14 +174,14 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "while_loop/iOS15/declared-rank",
-        "has a `tensor<fp32, [2, 3]>` as variable 1, but its condition takes a `tensor<fp32, [2]>`",
+        "has a `tensor<fp32, [2, 3]>` as variable 1, but its condition accepts a `tensor<fp32, [2]>`",
     ),
-    ("while_loop/iOS15/fewer", "has 2 `loop_vars`, but its body gives 1 values"),
+    ("while_loop/iOS15/fewer", "has 2 `loop_vars`, but its body returns 1 values"),
     (
         "list_write/iOS15/extent",
-        "`value`: writes `tensor<fp32, [4]>` to a list of `tensor<fp32, [3]>`; hint: reshape or cast them to the type of the list",
+        "`value`: writes `tensor<fp32, [4]>` to a list of `tensor<fp32, [3]>`; hint: reshape or cast it to the element type",
     ),
-    ("make_list/iOS15/rank5", "`elem_shape`: has 5 dimensions; lists hold tensors of up to 4"),
+    ("make_list/iOS15/rank5", "`elem_shape`: has 5 dimensions; the maximum for list elements is 4"),
     ("classify/iOS15/too-many", "`classes`: has 3 classes; `probabilities` has 2 elements"),
     (
         "write_state/iOS18/open",
@@ -186,7 +189,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "constexpr_lut_to_dense/iOS16/indices-short",
-        "`indices`: has 17 bytes; 35 elements of 4 bits take 18",
+        "`indices`: has 17 bytes; 35 4-bit elements require 18",
     ),
     (
         "constexpr_lut_to_dense/iOS16/three-bits",
@@ -194,7 +197,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "constexpr_lut_to_dense/iOS18/palettes",
-        "`lut`: has 8 along axis 2 (`tensor<fp16, [1, 1, 8, 1]>`); expected 16, what `uint4`, the element type of `indices`, can tell apart",
+        "`lut`: has size 8 along axis 2 (`tensor<fp16, [1, 1, 8, 1]>`); expected 16, the number of values of `uint4`, the element type of `indices`",
     ),
     (
         "constexpr_sparse_to_dense/iOS16/too-few",
@@ -202,9 +205,9 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "constexpr_blockwise_shift_scale/iOS18/not-dividing",
-        "`scale`: has 3 along axis 0, which does not divide the 4 of `data`",
+        "`scale`: has size 3 along axis 0, which does not divide the size 4 of `data`",
     ),
-    ("quantize/iOS17/zero", "`scale`: is zero; nothing can be divided by it"),
+    ("quantize/iOS17/zero", "`scale`: must not be zero"),
     ("dequantize/iOS17/no-axis", "`axis`: is required when `scale` is a vector"),
 ];
 

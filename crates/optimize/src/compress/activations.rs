@@ -65,9 +65,10 @@ pub fn quantize_activations(
     let rules =
         rules.iter().map(|rule| Ok((rule, scheme(rule)?))).collect::<Result<Vec<_>, Error>>()?;
     if model.program.functions.len() > 1 {
-        return Err(Error::new(
-            "the model has several functions; activations of one are quantized",
-        )
+        return Err(Error::new(format!(
+            "quantizing activations requires a model with one function, got {} functions",
+            model.program.functions.len()
+        ))
         .with_hint("quantize the models before they are merged"));
     }
     let Some(function) = model.program.functions.first() else { return Ok(0) };
@@ -176,7 +177,7 @@ fn observed(
     let check = |sample: &samples::Sample| machine.check(sample);
     let samples = samples::read(paths, &ports, &Pixels::default(), &check)?;
     if samples.is_empty() {
-        return Err(Error::new("the ranges of activations need samples")
+        return Err(Error::new("measuring the ranges of activations requires samples")
             .with_hint("pass inputs that are typical of the model's use"));
     }
     let mut ranges: HashMap<String, (f32, f32)> = HashMap::new();
@@ -199,7 +200,7 @@ fn observed(
         machine.run(sample, &mut look)?;
         if let Some(name) = bad {
             let message = format!("sample {index} makes `{name}` NaN or infinite");
-            return Err(Error::new(message).with_hint("look at the sample, or leave it out"));
+            return Err(Error::new(message).with_hint("check the sample, or leave it out"));
         }
     }
     for group in groups {
@@ -262,8 +263,8 @@ fn quantize(
     // coremltools computes scales in fp16.
     let step = quantization_step(scheme.integer, scheme.mode, DType::Fp16, min, max);
     let Some((scale, zero_point)) = step else {
-        let message = format!("`{name}` has numbers from {min} to {max}, beyond the range of fp16");
-        return Err(Error::new(message).with_hint("leave its operation out with a rule"));
+        let message = format!("`{name}` has values from {min} to {max}, beyond the range of fp16");
+        return Err(Error::new(message).with_hint("exclude its operation with a rule"));
     };
     // A scale of zero is that of zeros, or too small for fp16.
     let scale = if scale == 0.0 { 1.0 } else { scale };

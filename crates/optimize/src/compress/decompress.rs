@@ -93,7 +93,7 @@ fn expand(editor: &mut Editor<'_>, id: OpId) -> Result<String, Error> {
         Some(Constant::by_size(ty.dtype, &ty.known_shape()?, elements))
     };
     let Some(constant) = known() else {
-        return Err(Error::new(format!("`{name} = {kind}` has a form that cannot be expanded"))
+        return Err(Error::new(format!("`{name} = {kind}` cannot be expanded to a constant"))
             .with_hint("leave out the option `decompress`"));
     };
     let label = ["_quantized", "_palettized", "_sparsified"]

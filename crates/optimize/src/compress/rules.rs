@@ -274,7 +274,7 @@ impl RuleText {
 
     fn form(&self) -> Result<CompressionConfig, Error> {
         let needs = |word: &str, other: &str| {
-            Err(Error::new(format!("`{word}` is an option to {other}, which the rule does not do")))
+            Err(Error::new(format!("`{word}` requires `{other}`, which the rule does not set")))
         };
         let linear_words = [
             ("per", self.per.is_some()),
@@ -292,7 +292,7 @@ impl RuleText {
         if self.linear.is_none()
             && let Some((word, _)) = linear_words.into_iter().find(|(_, given)| *given)
         {
-            return needs(word, "quantize by `linear`");
+            return needs(word, "linear");
         }
         if self.palettize.is_none()
             && let Some((word, _)) = palette_words.into_iter().find(|(_, given)| *given)
@@ -302,8 +302,8 @@ impl RuleText {
         let prune = self.pruning()?;
         let values = match (&self.linear, self.palettize) {
             (Some(_), Some(_)) => {
-                return Err(Error::new("`linear` and `palettize` exclude each other")
-                    .with_hint("`lut` has the tables of a palette stored as integers"));
+                return Err(Error::new("`linear` and `palettize` are mutually exclusive")
+                    .with_hint("to store the tables of a palette as integers, set `lut`"));
             }
             (Some(dtype), None) => Values::Linear(self.linear(dtype)?),
             (None, Some(bits)) => Values::Palette(self.palette(bits)?),
@@ -311,8 +311,8 @@ impl RuleText {
         };
         let form = CompressionConfig { prune, values };
         match (self.keep, form.is_plain()) {
-            (true, false) => Err(Error::new("`keep` excludes every other way")),
-            (false, true) => Err(Error::new("it has no compression")
+            (true, false) => Err(Error::new("`keep` cannot be combined with a compression")),
+            (false, true) => Err(Error::new("no compression is selected")
                 .with_hint("set `linear`, `palettize`, `prune` or `keep`")),
             _ => Ok(form),
         }
@@ -331,7 +331,7 @@ impl RuleText {
         let mut prune = self.prune.as_ref().map(|pruning| pruning.0.clone());
         if let Some(share) = self.prune_least {
             let Some(Prune::Threshold { least, .. }) = &mut prune else {
-                return Err(Error::new("`prune_least` is for pruning by a threshold")
+                return Err(Error::new("`prune_least` requires pruning by a threshold")
                     .with_hint("set the threshold: `prune = \">0.01\"`"));
             };
             *least = share;
@@ -344,10 +344,10 @@ impl RuleText {
             (Some(Prune::Ratio { zeros, of, .. }), None, Some(along)) => {
                 Ok(Some(Prune::Ratio { zeros, of, along }))
             }
-            (_, Some(_), _) => Err(Error::new("`prune_block` is for pruning by a share")
+            (_, Some(_), _) => Err(Error::new("`prune_block` requires pruning by a share")
                 .with_hint("set the share to prune: `prune = 0.5`")),
             (_, None, Some(_)) => {
-                Err(Error::new("`prune_dim` is for pruning by a ratio or by blocks")
+                Err(Error::new("`prune_dim` requires pruning by a ratio or by blocks")
                     .with_hint("set `prune = \"2:4\"`, or `prune_block` in addition to `prune`"))
             }
         }
@@ -356,7 +356,7 @@ impl RuleText {
     fn linear(&self, dtype: &str) -> Result<Config, Error> {
         let granularity = match (self.per.as_deref(), &self.block) {
             (Some(_), Some(_)) => {
-                return Err(Error::new("`per` and `block` exclude each other"));
+                return Err(Error::new("`per` and `block` are mutually exclusive"));
             }
             (None, Some(BlockSize::Channels(size))) => Granularity::Block(*size),
             (None, Some(BlockSize::Axes(sizes))) => Granularity::Blocks(sizes.clone()),
@@ -382,7 +382,7 @@ impl RuleText {
             (None | Some("kmeans"), Bits::Some(_)) => Algorithm::KMeans,
             (Some("uniform"), Bits::Some(_)) => Algorithm::Uniform,
             (Some(other), _) => {
-                let accepted = "`kmeans`, `uniform` or `unique`, the last alone without bits";
+                let accepted = "`kmeans` or `uniform` with a number of bits, or `unique`";
                 return Err(unknown("algorithm", other, accepted));
             }
         };
@@ -466,10 +466,7 @@ mod tests {
     fn rejects_invalid_rules() {
         for (text, message) in [
             ("", "it holds no rules"),
-            (
-                "[[rule]]\nlinear = \"int8\"\ngroup_axis = 1",
-                "`group_axis` is an option to palettize",
-            ),
+            ("[[rule]]\nlinear = \"int8\"\ngroup_axis = 1", "`group_axis` requires `palettize`"),
             (
                 "[[rule]]\nlinear = \"int5\"",
                 "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`",
@@ -482,22 +479,22 @@ mod tests {
             ("[[rule]]\nprune = \"4:4\"", "cannot prune 4 of 4"),
             (
                 "[[rule]]\nprune = \"2:4\"\nprune_block = 2",
-                "`prune_block` is for pruning by a share",
+                "`prune_block` requires pruning by a share",
             ),
-            ("[[rule]]\nprune = 0.5\nprune_dim = 1", "`prune_dim` is for pruning by a ratio"),
+            ("[[rule]]\nprune = 0.5\nprune_dim = 1", "`prune_dim` requires pruning by a ratio"),
             (
                 "[[rule]]\nprune = 0.5\nprune_block = 2\nprune_dim = 2",
                 "`prune_dim` must be 0 for output channels or 1 for input channels, got `2`",
             ),
             (
                 "[[rule]]\nlinear = \"int8\"\nprune_block = 2",
-                "`prune_block` is for pruning by a share",
+                "`prune_block` requires pruning by a share",
             ),
-            ("[[rule]]\ngroup = 4\nlinear = \"int8\"", "`group` is an option to palettize"),
-            ("[[rule]]\nname = \"x\"", "it has no compression"),
-            ("[[rule]]\nkeep = true\nlinear = \"int8\"", "`keep` excludes"),
+            ("[[rule]]\ngroup = 4\nlinear = \"int8\"", "`group` requires `palettize`"),
+            ("[[rule]]\nname = \"x\"", "no compression is selected"),
+            ("[[rule]]\nkeep = true\nlinear = \"int8\"", "`keep` cannot be combined"),
             ("[[rule]]\nop = \"convolution\"\nkeep = true", "unknown operation `convolution`"),
-            ("[[rule]]\nlinear = \"int8\"\npalettize = 4", "exclude each other"),
+            ("[[rule]]\nlinear = \"int8\"\npalettize = 4", "are mutually exclusive"),
             ("[[rule]]\nlinaer = \"int8\"", "unknown field `linaer`"),
             ("[[rule]]\npalettize = 4\nvector = 2\nprune = 0.5", "vectors cannot be pruned"),
         ] {

@@ -55,7 +55,7 @@ pub fn importance(made: Artifact, paths: &[PathBuf], pixels: &Pixels) -> Result<
         machine.run(sample, &mut look)?;
         if let Some(name) = bad {
             let message = format!("sample {index} makes `{name}` NaN or infinite");
-            return Err(Error::new(message).with_hint("look at the sample, or leave it out"));
+            return Err(Error::new(message).with_hint("check the sample, or leave it out"));
         }
     }
     let mean = |(name, (sums, count)): (&str, (Vec<f64>, usize))| {

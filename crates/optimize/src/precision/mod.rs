@@ -117,7 +117,7 @@ pub fn choose(
     let (made, graph) = looked_at(&subject, &in_fp32, false)?;
     if let Some(unsound) = &graph.unsound {
         return Err(
-            Error::new(unsound).with_hint("mend the weights: no precision makes numbers of them")
+            Error::new(unsound).with_hint("correct the weights: no precision can represent them")
         );
     }
     let reference = Machine::new(made, Numerics::Fast)?;
@@ -130,8 +130,8 @@ pub fn choose(
         }
     };
     if samples.is_empty() {
-        return Err(Error::new("choosing the precision needs samples").with_hint(
-            "pass the option `samples=FILE.npz`, or export with example inputs that are kept",
+        return Err(Error::new("choosing the precision requires samples").with_hint(
+            "pass the option `samples=FILE.npz`, or keep the example inputs in the exported program",
         ));
     }
     let mut magnitudes = HashMap::new();
@@ -142,7 +142,7 @@ pub fn choose(
         wanted.push(reference.run(sample, &mut look)?);
         if let Some((name, _)) = wanted[index].iter().find(|(_, array)| has_no_numbers(array)) {
             let message = format!("sample {index} makes the output `{name}` NaN in fp32");
-            return Err(Error::new(message).with_hint("look at the sample, or leave it out"));
+            return Err(Error::new(message).with_hint("check the sample, or leave it out"));
         }
     }
     let magnitudes: HashMap<String, Magnitude> =
@@ -325,10 +325,9 @@ impl Trial {
             cures.push(PrecisionFix {
                 name: name.clone(),
                 module: name_of(name),
-                reason: "it squares what leaves the range of fp16".to_owned(),
-                remedy: "computed as the layer norm of its input and the opposite of that"
-                    .to_owned(),
-                cost: "the same number of operations, on twice the width".to_owned(),
+                reason: "its squares exceed the range of fp16".to_owned(),
+                remedy: "computed as the layer norm of its input and the negated input".to_owned(),
+                cost: "the same number of operations, at twice the width".to_owned(),
                 in_fp32: Vec::new(),
             });
         }
@@ -369,14 +368,16 @@ fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> PrecisionFix
     names.sort_by_key(|name| graph.place(name));
     let (first, last) = (names[0], names[names.len() - 1]);
     let (remedy, cost) = match (names.len(), regions.len()) {
-        (1, _) => ("computed in fp32".to_owned(), "casts around it, and it leaves".to_owned()),
+        (1, _) => {
+            ("computed in fp32".to_owned(), "casts around it, and it does not run on".to_owned())
+        }
         (count, 1) => (
             format!("{count} values up to `{last}` computed in fp32"),
-            "casts around them, and they leave".to_owned(),
+            "casts around them, and they do not run on".to_owned(),
         ),
-        (count, places) => (
-            format!("{count} values in {places} places up to `{last}` computed in fp32"),
-            "casts around each place, and they leave".to_owned(),
+        (count, regions) => (
+            format!("{count} values in {regions} regions up to `{last}` computed in fp32"),
+            "casts around each region, and they do not run on".to_owned(),
         ),
     };
     PrecisionFix {
@@ -395,12 +396,12 @@ fn merged_cure(merged: &[String], graph: &Graph) -> Option<PrecisionFix> {
     Some(PrecisionFix {
         name: first.clone(),
         module: graph.module(first).map(str::to_owned),
-        reason: "rounding its branches apart adds up".to_owned(),
+        reason: "rounding errors of its branches accumulate".to_owned(),
         remedy: match merged.len() {
             1 => "its branches merged into one convolution".to_owned(),
-            count => format!("the branches of {count} sums merged into a convolution each"),
+            count => format!("the branches of each of {count} sums merged into one convolution"),
         },
-        cost: "nothing: there are fewer operations".to_owned(),
+        cost: "none: there are fewer operations".to_owned(),
         in_fp32: Vec::new(),
     })
 }
@@ -417,7 +418,7 @@ fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
         }
     };
     let multiplications = |count: usize| match count {
-        0 => "nothing: weights and constants take it".to_owned(),
+        0 => "none: weights and constants absorb it".to_owned(),
         1 => "1 multiplication".to_owned(),
         count => format!("{count} multiplications"),
     };
@@ -439,7 +440,7 @@ fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
         } else if about.is_too_large() || about.is_too_small() {
             reason(Some(&about))
         } else {
-            "the constants that it is computed with leave the range of fp16".to_owned()
+            "the constants that it uses are outside the range of fp16".to_owned()
         },
         remedy,
         cost,
@@ -451,12 +452,12 @@ fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
 fn reason(magnitude: Option<&Magnitude>) -> String {
     match magnitude {
         Some(found) if found.is_too_large() => {
-            format!("reaches {:.2e}, and fp16 ends at 65504", found.max)
+            format!("reaches {:.2e}; the maximum of fp16 is 65504", found.max)
         }
         Some(found) if found.is_too_small() => {
-            format!("is typically {:.2e}, for which fp16 has few digits", found.rms)
+            format!("is typically {:.2e}, where fp16 has low precision", found.rms)
         }
-        _ => "rounding to fp16 adds up".to_owned(),
+        _ => "rounding errors of fp16 accumulate".to_owned(),
     }
 }
 

@@ -143,12 +143,12 @@ impl Scheme {
 
     fn check(self) -> Result<(), Error> {
         if self.group_size == 0 {
-            return Err(Error::new("a group cannot have 0 elements")
-                .with_hint("pass at least 1; 32 is usual"));
+            return Err(Error::new("`group_size` must be at least 1, got 0")
+                .with_hint("a typical value is 32"));
         }
         if !(1..=8).contains(&self.bits) {
-            let message = format!("indices into tables cannot have {} bits", self.bits);
-            return Err(Error::new(message).with_hint("give 1 to 8 bits"));
+            let message = format!("`bits` must be from 1 to 8, got {}", self.bits);
+            return Err(Error::new(message));
         }
         Ok(())
     }
@@ -336,7 +336,7 @@ impl Config {
             let some: Vec<_> = layers.iter().take(5).map(shown).collect();
             match some.as_slice() {
                 [] => "nothing in the program can be quantized".to_owned(),
-                some => format!("what can be quantized is {}, for instance", some.join(", ")),
+                some => format!("layers that can be quantized include {}", some.join(", ")),
             }
         };
         if let Some(path) = self.keep.iter().find(|path| !layers.iter().any(|it| is_of(path, it))) {
@@ -357,7 +357,7 @@ impl Config {
         let is_wanted = |facts: &Facts<'_>| !matches!(self.wanted(facts), LayerAction::Nothing);
         if self.schemes().any(|scheme| scheme.storage().is_some()) && !layers.iter().any(is_wanted)
         {
-            let message = format!("the recipe `{}` is for no layer", self.scheme.recipe.name());
+            let message = format!("the recipe `{}` applies to no layer", self.scheme.recipe.name());
             return Err(Error::new(message).with_hint(known()));
         }
         Ok(())

@@ -84,7 +84,7 @@ pub(super) fn find(
                 match unfit(&editor, &layer)? {
                     Some(why) => {
                         let name = layer.facts().module.unwrap_or(&layer.name).to_owned();
-                        found.unfit.get_or_insert(format!("`{name}` stays, as {why}"));
+                        found.unfit.get_or_insert(format!("`{name}`: {why}"));
                         found.kept.push((layer, why));
                     }
                     None => found.layers.push(layer),
@@ -106,7 +106,7 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
     let elements = bias.as_ref().and_then(Array::as_floats).unwrap_or_default();
     if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
         return Err(Error::new(format!("the bias of `{}` holds {found}", layer.name))
-            .with_hint("mend the bias, or keep the layer with the option `keep`"));
+            .with_hint("correct the bias, or exclude the layer with the option `keep`"));
     }
     match fits(&weight, output_axis(layer.kind), storage) {
         Ok(()) => Ok(None),
@@ -114,7 +114,7 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
         Err(SkipReason::Numbers(why)) => {
             let message = format!("the weight of `{}` {why}", layer.name);
             Err(Error::new(message)
-                .with_hint("keep the layer with the option `keep`, or mend the weight"))
+                .with_hint("correct the weight, or exclude the layer with the option `keep`"))
         }
     }
 }

@@ -131,7 +131,7 @@ impl Quantizer {
         config.check_layers(&all)?;
         if let (Some(unfit), true) = (&found.unfit, found.layers.is_empty()) {
             return Err(Error::new(format!("no layer can be quantized: {unfit}"))
-                .with_hint("choose sizes of groups or blocks that divide the weights"));
+                .with_hint("choose group or block sizes that divide the sizes of the weights"));
         }
         let machine = Machine::new(made, Numerics::Fast)?;
         let inputs = machine.ports()?;
@@ -175,15 +175,15 @@ impl Quantizer {
         let needs = if self.config.is_static() {
             Some("activations are quantized")
         } else if self.config.keep_worst > 0 {
-            Some("the worst layers are to be kept")
+            Some("the option `keep_worst` measures the layers")
         } else if self.config.effort > 1 {
             Some("the option `effort=2` uses them to round weights")
         } else {
             None
         };
         if let (Some(why), true) = (needs, samples.is_empty()) {
-            return Err(Error::new(format!("samples are needed, as {why}")).with_hint(
-                "pass the option `samples=FILE.npz`, or a folder of pictures or `.npz` files",
+            return Err(Error::new(format!("samples are needed because {why}")).with_hint(
+                "pass the option `samples=FILE.npz`, or a folder of images or `.npz` files",
             ));
         }
         samples.iter().try_for_each(|sample| self.machine.check(sample))?;
@@ -366,7 +366,7 @@ impl Quantizer {
             self.machine.run(sample, &mut look)?;
             if let Some(name) = bad {
                 let message = format!("sample {index} makes `{name}` NaN or infinite");
-                return Err(Error::new(message).with_hint("look at the sample, or leave it out"));
+                return Err(Error::new(message).with_hint("check the sample, or leave it out"));
             }
         }
         Ok(seen.into_iter().map(|(name, seen)| (name, seen.range())).collect())

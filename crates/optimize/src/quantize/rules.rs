@@ -44,8 +44,8 @@ pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
     rules.collect()
 }
 
-const REMEDY: &str = "a rule selects by `module`, `op`, `min_elements` and `max_elements`, and says `keep = true` or a \
-     `recipe`, which may have a `group_size`, `bits` and a `block`";
+const REMEDY: &str = "a rule selects layers by `module`, `op`, `min_elements` and `max_elements`, and sets `keep = true` or a \
+     `recipe`, optionally with `group_size`, `bits` and `block`";
 
 impl RuleText {
     /// Parses the rule with index `at`. Parameters that it omits are taken from `usual`.
@@ -58,10 +58,12 @@ impl RuleText {
     fn understood(&self, usual: Scheme) -> Result<Rule, Error> {
         let sizes = [self.group_size.is_some(), self.bits.is_some(), self.block.is_some()];
         let scheme = match (&self.recipe, self.keep) {
-            (Some(_), true) => return Err(Error::new("`keep` and `recipe` exclude each other")),
-            (None, false) => return Err(Error::new("it needs `keep` or `recipe`")),
+            (Some(_), true) => {
+                return Err(Error::new("`keep` and `recipe` are mutually exclusive"));
+            }
+            (None, false) => return Err(Error::new("`keep` or `recipe` is required")),
             (None, true) if sizes.contains(&true) => {
-                return Err(Error::new("`keep` excludes sizes"));
+                return Err(Error::new("`keep` cannot be combined with sizes"));
             }
             (None, true) => None,
             (Some(recipe), false) => {
@@ -128,9 +130,9 @@ mod tests {
         for (text, message) in [
             ("", "it holds no rules"),
             ("[[rule]]\nrecipe = \"int5\"", "unknown recipe `int5`; the recipes are `fp32`"),
-            ("[[rule]]\nop = \"linear\"", "it needs `keep` or `recipe`"),
-            ("[[rule]]\nkeep = true\nrecipe = \"fp16\"", "exclude each other"),
-            ("[[rule]]\nkeep = true\nbits = 4", "`keep` excludes sizes"),
+            ("[[rule]]\nop = \"linear\"", "`keep` or `recipe` is required"),
+            ("[[rule]]\nkeep = true\nrecipe = \"fp16\"", "are mutually exclusive"),
+            ("[[rule]]\nkeep = true\nbits = 4", "`keep` cannot be combined with sizes"),
             (
                 "[[rule]]\nrecipe = \"codebook\"\nblock = [0, 1]",
                 "`block` must hold sizes of at least 1, or -1, got 0",

@@ -73,7 +73,7 @@ fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, 
             let found = shape.get(inputs).copied().unwrap_or(0);
             if found == 0 || !found.is_multiple_of(size) {
                 return Err(SkipReason::Form(format!(
-                    "has {found} input channels, which groups of {size} do not divide"
+                    "has {found} input channels, which is not a multiple of the group size {size}"
                 )));
             }
             blocks[axis] = 1;
@@ -81,15 +81,16 @@ fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, 
         }
         Storage::Tables { rows, columns, .. } => {
             let [height, width] = *shape else {
-                return Err(SkipReason::Form(
-                    "is not a matrix, which tables of rows and columns are for".to_owned(),
-                ));
+                return Err(SkipReason::Form(format!(
+                    "has rank {}, but tables of rows and columns require a matrix",
+                    shape.len()
+                )));
             };
             let rows = if rows == 0 { height } else { rows };
             let columns = if columns == 0 { width } else { columns };
             if !height.is_multiple_of(rows) || !width.is_multiple_of(columns) {
                 return Err(SkipReason::Form(format!(
-                    "has {height} x {width} elements, which blocks of {rows} x {columns} do not divide"
+                    "has {height} x {width} elements, which blocks of {rows} x {columns} do not divide evenly"
                 )));
             }
             blocks = vec![rows, columns];

@@ -53,7 +53,7 @@ impl Parser<'_> {
         let found = self.rest().chars().take(20).collect::<String>();
         let found = if found.is_empty() { "the end".to_owned() } else { format!("`{found}`") };
         Error::malformed(format!(
-            "the expression `{}` has {found} at {}, where {wanted} should be",
+            "the expression `{}` has {found} at offset {}; expected {wanted}",
             escape_truncated(self.text),
             self.at
         ))
@@ -284,7 +284,7 @@ impl Parser<'_> {
         for quote in ['\'', '"'] {
             if let Some(rest) = self.rest().strip_prefix(quote) {
                 let Some(end) = rest.find(quote) else {
-                    return Err(self.unexpected("a text in quotes"));
+                    return Err(self.unexpected("a quoted string"));
                 };
                 let text = rest[..end].to_owned();
                 self.at += end + 2;
@@ -309,7 +309,7 @@ impl Parser<'_> {
     ) -> Result<Expression, Error> {
         let wrong = || {
             Error::malformed(format!(
-                "the expression `{}` has arguments at {start} that `{}` does not take",
+                "the expression `{}` has arguments at offset {start} that `{}` does not accept",
                 escape_truncated(self.text),
                 escape_truncated(name)
             ))

@@ -31,8 +31,7 @@ impl Description {
         let path = model_file(directory)?;
         let within = |error: Error| error.within(format!("`{path}`"));
         let file = directory.file(&path).map(ByteRope::to_buffer);
-        let file =
-            file.ok_or_else(|| Error::malformed(format!("the package holds no `{path}`")))?;
+        let file = file.ok_or_else(|| Error::malformed(format!("the package has no `{path}`")))?;
         let mut description = None;
         for field in Fields(file.as_bytes()) {
             if let (2, message) = field.map_err(within)? {
@@ -55,14 +54,16 @@ fn model_file(directory: &Directory) -> Result<String, Error> {
     let manifest: Value = from_json(&manifest.to_buffer()).map_err(within)?;
     let root = manifest["rootModelIdentifier"].as_str();
     let item = root.and_then(|root| manifest["itemInfoEntries"][root]["path"].as_str());
-    let item = item.ok_or_else(|| within(Error::malformed("it does not name the model's item")))?;
+    let item = item.ok_or_else(|| {
+        within(Error::malformed("the root model's item is missing or has no path"))
+    })?;
     Ok(format!("{PACKAGE}/Data/{item}"))
 }
 
 /// Extracts the description from `coremldata.bin`, which starts with fixed-size numbers and a string; variable-size
 /// parts are preceded by their length.
 fn of_compiled(bytes: &[u8]) -> Result<&[u8], Error> {
-    let ends = || Error::malformed(format!("it ends after {} bytes, in the middle", bytes.len()));
+    let ends = || Error::malformed(format!("the file is cut short after {} bytes", bytes.len()));
     let mut rest = bytes;
     let mut take = |count: u64| -> Result<&[u8], Error> {
         let count = usize::try_from(count).ok().filter(|count| *count <= rest.len());
@@ -84,7 +85,9 @@ fn read(message: &[u8]) -> Result<Description, Error> {
     if message.len() > limits::DESCRIPTION_BYTES {
         let limit = limits::DESCRIPTION_BYTES;
         let found = message.len();
-        return Err(Error::limit(format!("{found} bytes describe the model; at most {limit} go")));
+        return Err(Error::limit(format!(
+            "the model description has {found} bytes; the maximum is {limit}"
+        )));
     }
     let (mut only, mut functions, mut default) = (Interface::default(), Vec::new(), "");
     for field in Fields(message) {
@@ -151,7 +154,9 @@ impl<'b> Iterator for Fields<'b> {
                 Some((_, None)) => {}
                 None => {
                     self.0 = &[];
-                    return Some(Err(Error::malformed("the message is cut short or altered")));
+                    return Some(Err(Error::malformed(
+                        "the protobuf message is truncated or corrupt",
+                    )));
                 }
             }
         }

@@ -78,7 +78,7 @@ impl Directory {
 
     /// Parses a directory. Files share the data without copies.
     pub fn read(data: &ByteRope) -> Result<Directory> {
-        let within = |error: Error| error.within("a directory in one piece");
+        let within = |error: Error| error.within("a serialized directory");
         let description = describe(data).map_err(within)?;
         assemble(description, data).map_err(within)
     }
@@ -98,7 +98,7 @@ impl Directory {
             || self.empty.contains(&path)
             || parents.clone().any(|at| self.files.contains_key(at))
         {
-            let message = format!("`{}` is a file and a directory", escape_truncated(&path));
+            let message = format!("`{}` is both a file and a directory", escape_truncated(&path));
             return Err(Error::malformed(message));
         }
         for parent in parents {
@@ -113,7 +113,7 @@ impl Directory {
         let path = path.into();
         check_path(&path)?;
         if self.files.contains_key(&path) {
-            let message = format!("`{}` is a file and a directory", escape_truncated(&path));
+            let message = format!("`{}` is both a file and a directory", escape_truncated(&path));
             return Err(Error::malformed(message));
         }
         let below = format!("{path}/");
@@ -158,7 +158,8 @@ fn check_path(path: &str) -> Result<()> {
     let parts = path.split('/').count();
     if parts > limits::DIRECTORY_DEPTH {
         let limit = limits::DIRECTORY_DEPTH;
-        let message = format!("`{}` has {parts} parts; at most {limit} go", escape_truncated(path));
+        let message =
+            format!("`{}` has {parts} components; the maximum is {limit}", escape_truncated(path));
         return Err(Error::limit(message));
     }
     path.split('/').try_for_each(check_name)
@@ -168,9 +169,9 @@ fn check_name(name: &str) -> Result<()> {
     let problem = if name.is_empty() {
         "is empty"
     } else if matches!(name, "." | "..") {
-        "leads out of its directory"
+        "is not a valid file name"
     } else if name.contains(['/', '\\', ':']) || name.contains(char::is_control) {
-        "has a character that names of files cannot have everywhere"
+        "contains a character that is not portable in file names"
     } else if name.len() > limits::NAME_BYTES {
         "is too long"
     } else {
@@ -194,18 +195,19 @@ fn describe(data: &ByteRope) -> Result<Description> {
             break chunk[at];
         }
         if start == 0 {
-            return Err(Error::malformed("the bytes end without a description"));
+            return Err(Error::malformed("the data has no directory description at its end"));
         }
         end = start;
     };
     if last != b'{' {
-        return Err(Error::malformed("the bytes do not end in a description of a directory"));
+        return Err(Error::malformed("the data does not end with a directory description"));
     }
     let reader = ReverseReader { data, end, left: limits::DIRECTORY_JSON_BYTES };
     let reader = io::BufReader::with_capacity(CHUNK, reader);
     let mut deserializer = serde_json::Deserializer::from_reader(reader);
-    Description::deserialize(&mut deserializer)
-        .map_err(|error| Error::malformed(format!("the description is not sound: {error}")))
+    Description::deserialize(&mut deserializer).map_err(|error| {
+        Error::malformed(format!("cannot parse the directory description: {error}"))
+    })
 }
 
 /// Reads bytes in reverse order.
@@ -220,7 +222,7 @@ impl io::Read for ReverseReader<'_> {
         let length = target.len().min(self.end);
         if length > self.left {
             let limit = limits::DIRECTORY_JSON_BYTES;
-            return Err(io::Error::other(format!("it takes more than {limit} bytes")));
+            return Err(io::Error::other(format!("it has more than {limit} bytes")));
         }
         let target = &mut target[..length];
         self.data.read_at(self.end - length, target)?;
@@ -236,10 +238,13 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
     let nodes = description.nodes;
     if nodes.len() > limits::DIRECTORY_ENTRIES {
         let limit = limits::DIRECTORY_ENTRIES;
-        return Err(Error::limit(format!("{} entries; at most {limit} go", nodes.len())));
+        return Err(Error::limit(format!(
+            "the directory has {} entries; the maximum is {limit}",
+            nodes.len()
+        )));
     }
     let Some(root) = nodes.last() else {
-        return Err(Error::malformed("the description has no root"));
+        return Err(Error::malformed("the directory description has no root"));
     };
     check_name(&root.name)?;
     let mut directory = Directory::new(&*root.name);
@@ -250,7 +255,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
         let is_root = index + 1 == nodes.len();
         let Some(path) = paths[index].take().or(is_root.then(String::new)) else {
             let message =
-                format!("the entry `{}` is in no directory", escape_truncated(&node.name));
+                format!("the entry `{}` is not in a directory", escape_truncated(&node.name));
             return Err(Error::malformed(message));
         };
         match node.kind {
@@ -261,7 +266,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
                 let content = content.ok_or_else(|| {
                     let length = data.len();
                     let path = escape_truncated(&path);
-                    let message = format!("`{path}` has {size} bytes at {offset} of {length}");
+                    let message = format!("`{path}` has {size} bytes at offset {offset}, beyond the end of the data at {length}");
                     Error::malformed(message)
                 })?;
                 regions.push((offset, size));
@@ -278,8 +283,9 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
                         nodes.get(child).filter(|found| child < index && found.name == *name);
                     if found.is_none() || paths[child].is_some() {
                         let name = escape_truncated(name);
-                        let message =
-                            format!("`{name}` is listed as entry {child}, which has another name");
+                        let message = format!(
+                            "`{name}` is listed as entry {child}, which is missing, already used or named differently"
+                        );
                         return Err(Error::malformed(message));
                     }
                     let path =
@@ -290,12 +296,15 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
             }
             kind::FILE => {
                 let name = escape_truncated(&node.name);
-                let problem = if is_root { "is the root" } else { "has entries" };
+                let problem =
+                    if is_root { "must not be the root" } else { "must not have entries" };
                 return Err(Error::malformed(format!("the file `{name}` {problem}")));
             }
             other => {
                 let name = escape_truncated(&node.name);
-                return Err(Error::unsupported(format!("`{name}` is an entry of kind {other}")));
+                return Err(Error::unsupported(format!(
+                    "the entry `{name}` has unknown kind {other}"
+                )));
             }
         }
     }
@@ -309,7 +318,7 @@ fn check_apart(mut regions: Vec<(u64, u64)>) -> Result<()> {
     regions.sort_unstable();
     match regions.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
         Some(pair) => {
-            let message = format!("two files at {} and {} overlap", pair[0].0, pair[1].0);
+            let message = format!("the files at offsets {} and {} overlap", pair[0].0, pair[1].0);
             Err(Error::malformed(message))
         }
         None => Ok(()),

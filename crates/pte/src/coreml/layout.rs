@@ -80,7 +80,7 @@ fn to_data(directory: &Directory) -> Result<(ByteRope, BTreeMap<&str, Range<usiz
     });
     let total = lengths.fold(0u64, u64::saturating_add);
     if total >= 1 << 62 {
-        return Err(unwritable(format!("the files have {total} bytes")));
+        return Err(unwritable(format!("the files have {total} bytes, which is too large")));
     }
     let alignment = if total > SMALL_BYTES { PAGE } else { 1 };
     let mut files = Files { placed: Vec::new(), end: 0, alignment };
@@ -89,14 +89,18 @@ fn to_data(directory: &Directory) -> Result<(ByteRope, BTreeMap<&str, Range<usiz
     if nodes.len() > limits::DIRECTORY_ENTRIES {
         let limit = limits::DIRECTORY_ENTRIES;
         return Err(unwritable(format!(
-            "the directory has {} entries; at most {limit} go",
+            "the directory has {} entries; the maximum is {limit}",
             nodes.len()
         )));
     }
     let description = serde_json::to_vec(&Description { nodes });
     let mut description = description.expect("names and numbers have a JSON form");
     if description.len() > limits::DIRECTORY_JSON_BYTES {
-        return Err(unwritable(format!("the description takes {} bytes", description.len())));
+        return Err(unwritable(format!(
+            "the directory description has {} bytes; the maximum is {}",
+            description.len(),
+            limits::DIRECTORY_JSON_BYTES
+        )));
     }
     description.reverse();
 

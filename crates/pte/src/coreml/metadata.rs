@@ -45,7 +45,9 @@ impl Metadata {
         let mut object: Map<String, Value> = from_json(bytes)?;
         let identifier = match object.shift_remove(IDENTIFIER) {
             Some(Value::String(identifier)) if !identifier.is_empty() => identifier,
-            _ => return Err(Error::malformed(format!("`{IDENTIFIER}` is not a text"))),
+            _ => {
+                return Err(Error::malformed(format!("`{IDENTIFIER}` must be a non-empty string")));
+            }
         };
         let methods = match object.shift_remove(METHODS) {
             Some(Value::Object(methods)) => {
@@ -102,7 +104,7 @@ impl Metadata {
                 })
             }
             (Methods::Several(_), None) => {
-                let message = "the model has several methods, but the delegate does not name one";
+                let message = "the model has several methods, but the delegate does not select one";
                 Err(Error::malformed(message))
             }
         }
@@ -114,15 +116,15 @@ fn interface(object: &mut Map<String, Value>) -> Result<Interface, Error> {
         Some(Value::Array(names)) => {
             let name = |name: Value| match name {
                 Value::String(name) => Ok(name),
-                _ => Err(Error::malformed(format!("`{key}` holds something but names"))),
+                _ => Err(Error::malformed(format!("`{key}` must contain only names"))),
             };
             names.into_iter().map(name).collect::<Result<Vec<String>, Error>>()
         }
-        _ => Err(Error::malformed(format!("`{key}` is not a list"))),
+        _ => Err(Error::malformed(format!("`{key}` must be a list"))),
     };
     let interface = Interface { inputs: names(INPUTS)?, outputs: names(OUTPUTS)? };
     if interface.outputs.is_empty() {
-        return Err(Error::malformed(format!("`{OUTPUTS}` is empty")));
+        return Err(Error::malformed(format!("`{OUTPUTS}` must not be empty")));
     }
     Ok(interface)
 }

@@ -60,7 +60,7 @@ impl Payload {
     pub fn of(program: &Program, delegate: &Delegate) -> Result<Payload, Error> {
         let data = program.delegate_data.get(delegate.data as usize).ok_or_else(|| {
             let count = program.delegate_data.len();
-            Error::malformed(format!("data {} of {count} is referred to", delegate.data))
+            Error::malformed(format!("data {} is out of range; there are {count}", delegate.data))
         })?;
         let Some(reference) = Reference::read(&data.to_buffer())? else {
             return Payload::read(data);
@@ -68,7 +68,7 @@ impl Payload {
         let found = program.named_data.iter().find(|named| named.key == reference.key);
         let named = found.ok_or_else(|| {
             let key = escape_truncated(&reference.key);
-            Error::malformed(format!("named data `{key}` is referred to, which is not there"))
+            Error::malformed(format!("the program has no named data `{key}`"))
         })?;
         let within =
             |error: Error| error.within(format!("named data `{}`", escape_truncated(&named.key)));
@@ -81,7 +81,7 @@ impl Payload {
     pub fn read(data: &ByteRope) -> Result<Payload, Error> {
         let directory = Directory::read(data)?;
         let Some(metadata) = directory.file(METADATA) else {
-            return Err(Error::malformed(format!("the directory holds no `{METADATA}`")));
+            return Err(Error::malformed(format!("the directory has no `{METADATA}`")));
         };
         let metadata = Metadata::read(&metadata.to_buffer())
             .map_err(|error| error.within(format!("`{METADATA}`")))?;
@@ -107,7 +107,9 @@ impl Payload {
                 return Ok((compiled, files.into_iter().map(file).collect()));
             }
         }
-        Err(Error::malformed(format!("the directory holds neither `{PACKAGE}` nor `{COMPILED}`")))
+        Err(Error::malformed(format!(
+            "the directory contains neither `{PACKAGE}` nor `{COMPILED}`"
+        )))
     }
 
     /// Contents of `debug_info.json`, if present.
@@ -137,10 +139,13 @@ pub fn identifier(content: &[u8]) -> String {
 fn from_json<T: serde::de::DeserializeOwned>(bytes: &Buffer) -> Result<T, Error> {
     if bytes.len() > crate::limits::JSON_BYTES {
         let limit = crate::limits::JSON_BYTES;
-        return Err(Error::limit(format!("{} bytes of JSON; at most {limit} go", bytes.len())));
+        return Err(Error::limit(format!(
+            "the JSON has {} bytes; the maximum is {limit}",
+            bytes.len()
+        )));
     }
     serde_json::from_slice(bytes.as_bytes())
-        .map_err(|error| Error::malformed(format!("the JSON is not sound: {error}")))
+        .map_err(|error| Error::malformed(format!("cannot parse the JSON: {error}")))
 }
 
 /// Serializes JSON like Python: a space after each comma and colon, ASCII only.

@@ -39,13 +39,15 @@ impl Reference {
         }
         let within = |error: Error| error.within("a reference to named data");
         if data.len() > MAX_BYTES {
-            let message = format!("{} bytes; at most {MAX_BYTES} go", data.len());
+            let message =
+                format!("the reference has {} bytes; the maximum is {MAX_BYTES}", data.len());
             return Err(within(Error::limit(message)));
         }
         let json = data.slice(MAGIC.len()..data.len()).unwrap_or_else(|| Buffer::from(Vec::new()));
         let document: Document = super::from_json(&json).map_err(within)?;
         if document.version != VERSION {
-            let message = format!("version {}; {VERSION} is read", document.version);
+            let message =
+                format!("version {} is not supported; expected {VERSION}", document.version);
             return Err(within(Error::unsupported(message)));
         }
         Ok(Some(Reference { key: document.key, function: document.function_name }))

@@ -40,7 +40,7 @@ impl<'b> Bytes<'b> {
                 Ok(())
             }
             None => Err(Error::limit(format!(
-                "reading takes more than {} times the memory that the file describes it in",
+                "reading requires more than {} times the size of the tables in memory",
                 limits::MEMORY_FACTOR
             ))),
         }
@@ -51,7 +51,10 @@ impl<'b> Bytes<'b> {
         let part = start.and_then(|start| self.bytes.get(start..)?.first_chunk());
         part.copied().ok_or_else(|| {
             let length = self.bytes.len();
-            Error::malformed(format!("{N} bytes at {at} of {length} are referred to")).at(at)
+            Error::malformed(format!(
+                "{N} bytes at offset {at} exceed the {length} bytes of the tables"
+            ))
+            .at(at)
         })
     }
 
@@ -67,20 +70,23 @@ impl<'b> Bytes<'b> {
         self.charge(TABLE_COST)?;
         let back = i64::from(self.part(at).map(i32::from_le_bytes)?);
         let vtable = i64::try_from(at).ok().and_then(|at| at.checked_sub(back));
-        let vtable = vtable.and_then(|vtable| u64::try_from(vtable).ok()).ok_or_else(|| {
-            Error::malformed("a table's layout is before the beginning of the file").at(at)
-        })?;
+        let vtable = vtable
+            .and_then(|vtable| u64::try_from(vtable).ok())
+            .ok_or_else(|| Error::malformed("a table's vtable starts before the file").at(at))?;
         let layout_length = self.u16_at(vtable)?;
         let length = self.u16_at(vtable + 2)?;
         if layout_length < 4 || !layout_length.is_multiple_of(2) {
-            let message = format!("a table's layout has {layout_length} bytes");
+            let message = format!(
+                "the size of a vtable must be even and at least 4 bytes, got {layout_length}"
+            );
             return Err(Error::malformed(message).at(vtable));
         }
         let slots = (layout_length - 4) / 2;
         // Checks the bounds of both, so that later only field offsets must be checked.
         for (start, length) in [(vtable, layout_length), (at, length)] {
             if start + u64::from(length) > self.bytes.len() as u64 {
-                let message = format!("a table of {length} bytes ends outside the file");
+                let message =
+                    format!("a table of {length} bytes extends beyond the end of the tables");
                 return Err(Error::malformed(message).at(start));
             }
         }
@@ -94,7 +100,8 @@ impl<'b> Bytes<'b> {
         let length = self.bytes.len() as u64;
         // Fewer than 2^32 elements of at most 8 bytes cannot overflow.
         if start + count * size > length {
-            let message = format!("{count} elements of {size} bytes end outside the file");
+            let message =
+                format!("{count} elements of {size} bytes extend beyond the end of the tables");
             return Err(Error::malformed(message).at(at));
         }
         Ok((start as usize, count as usize))
@@ -243,7 +250,7 @@ impl<'b> Table<'b> {
     pub(crate) fn expect_known(&self, first: u16, what: &str) -> Result<()> {
         for slot in first..self.slots {
             if self.place(slot)?.is_some() {
-                let message = format!("{what} has a field {slot} that this version does not know");
+                let message = format!("{what} has an unknown field {slot}");
                 return Err(Error::unsupported(message).at(self.at));
             }
         }
@@ -257,8 +264,10 @@ impl<'b> Table<'b> {
         }
         let place = self.bytes.u16_at(self.vtable + 4 + 2 * u64::from(slot))?;
         if place != 0 && (place < 4 || place >= self.length) {
-            let message =
-                format!("field {slot} at {place} is outside a table of {} bytes", self.length);
+            let message = format!(
+                "field {slot} at offset {place} is outside its table of {} bytes",
+                self.length
+            );
             return Err(Error::malformed(message).at(self.at));
         }
         Ok((place != 0).then_some(place))
@@ -267,7 +276,7 @@ impl<'b> Table<'b> {
     fn scalar<const N: usize>(&self, slot: u16) -> Result<Option<[u8; N]>> {
         let Some(place) = self.place(slot)? else { return Ok(None) };
         if usize::from(place) + N > usize::from(self.length) {
-            let message = format!("field {slot} ends outside its table");
+            let message = format!("field {slot} extends beyond the end of its table");
             return Err(Error::malformed(message).at(self.at));
         }
         self.bytes.part(self.at + u64::from(place)).map(Some)

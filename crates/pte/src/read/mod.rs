@@ -47,9 +47,9 @@ pub fn from_buffer(file: &Buffer) -> Result<Program> {
         let mut error = Error::new(ErrorKind::OtherFormat, "this is not an ExecuTorch program");
         if let Some(found) = whole.get(4..8).filter(|found| found.starts_with(b"ET")) {
             let found = escape_truncated(&String::from_utf8_lossy(found));
-            error = Error::unsupported(format!("programs of version `{found}` are not read"));
+            error = Error::unsupported(format!("programs of version `{found}` are not supported"));
         }
-        return Err(error.with_hint("programs begin with 4 bytes and `ET12`"));
+        return Err(error.with_hint("supported programs have `ET12` at byte 4"));
     }
     let header = Header::read(whole)?;
     let tables = segments::tables(file, header.program_size)?;
@@ -88,11 +88,11 @@ impl Header {
         let end = base.checked_add(data_size);
         if program_size > length || end.is_none_or(|end| end > length) {
             let message = format!(
-                "the file has {length} bytes; its header declares {program_size} bytes of tables, and of \
-                 {data_size} bytes at {base}"
+                "the file has {length} bytes; its header declares {program_size} bytes of tables and {data_size} bytes \
+                 of data at offset {base}"
             );
             let error = Error::malformed(message).at(16);
-            return Err(error.with_hint("the file was cut short on its way here, perhaps"));
+            return Err(error.with_hint("the file may be cut short"));
         }
         Ok(Header { program_size, segment_base: (base != 0).then_some(base) })
     }
@@ -132,7 +132,7 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
     let inline = table.tables(slot::CONSTANT_BUFFERS, |_, data| inline_data(&data, file))?;
     if !inline.is_empty() {
         if !program.constants.is_empty() {
-            let message = "constants are both in the tables and in a segment";
+            let message = "constants are stored both in the tables and in a segment";
             return Err(Error::malformed(message).at(table.offset()));
         }
         // The first entry is reserved for "none".
@@ -168,7 +168,7 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
 
 /// Data stored inside a table.
 fn inline_data(table: &Table<'_>, file: &Buffer) -> Result<ByteRope> {
-    table.expect_known(schema::single::COUNT, "data in the tables")?;
+    table.expect_known(schema::single::COUNT, "inline data")?;
     let range = table.byte_range(schema::single::VALUE)?.unwrap_or_default();
     Ok(file.slice(range).map(ByteRope::from).unwrap_or_default())
 }
@@ -184,13 +184,13 @@ impl DelegateData {
     /// Index in [`Program::delegate_data`] of the target of a reference.
     fn index(&mut self, reference: &Table<'_>, segments: &mut UsedSegments) -> Result<u32> {
         use schema::data_reference as slot;
-        reference.expect_known(slot::COUNT, "a reference to data")?;
+        reference.expect_known(slot::COUNT, "a data reference")?;
         let index = reference.u32(slot::INDEX, 0)?;
         let inline = match reference.i8(slot::LOCATION, 0)? {
             schema::location::INLINE => true,
             schema::location::SEGMENT => false,
             other => {
-                let message = format!("a delegate's data has the unknown location {other}");
+                let message = format!("a delegate's data has unknown location {other}");
                 return Err(Error::unsupported(message).at(reference.offset()));
             }
         };
@@ -198,7 +198,7 @@ impl DelegateData {
             segments.get(index, reference.offset())?;
         } else if index as usize >= self.inline.len() {
             let count = self.inline.len();
-            let message = format!("data {index} of {count} in the tables is referred to");
+            let message = format!("inline data {index} is out of range; there are {count}");
             return Err(Error::malformed(message).at(reference.offset()));
         }
         let wanted = (inline, index as usize);
@@ -254,7 +254,7 @@ fn subsegments(
         let range = end.and_then(|end| within(start, end)).and_then(|range| segment.slice(range));
         parts.push(range.ok_or_else(|| {
             let message = format!(
-                "{} bytes at {start} of a segment of {} bytes are needed",
+                "{} bytes at offset {start} exceed a segment of {} bytes",
                 needed.copied().unwrap_or_default(),
                 segment.len()
             );

@@ -17,8 +17,7 @@ pub(super) fn plan(
     use schema::plan as slot;
     let container = match table.table(slot::CONTAINER)? {
         Some(container) => {
-            container
-                .expect_known(schema::container::COUNT, "the nesting of inputs and outputs")?;
+            container.expect_known(schema::container::COUNT, "the container metadata")?;
             Some(ContainerMetadata {
                 inputs: container.string(schema::container::INPUTS)?,
                 outputs: container.string(schema::container::OUTPUTS)?,
@@ -69,7 +68,7 @@ fn arenas(table: &Table<'_>) -> Result<Vec<u64>> {
     let sizes = table.i64s(schema::plan::BUFFER_SIZES)?.unwrap_or_default();
     let size = |size: &i64| {
         u64::try_from(*size).map_err(|_| {
-            Error::malformed(format!("an arena has the invalid size {size}")).at(table.offset())
+            Error::malformed(format!("an arena has invalid size {size}")).at(table.offset())
         })
     };
     sizes.iter().skip(1).map(size).collect()
@@ -77,7 +76,7 @@ fn arenas(table: &Table<'_>) -> Result<Vec<u64>> {
 
 fn id(number: i32, table: &Table<'_>) -> Result<ValueId> {
     let id = u32::try_from(number).map(ValueId);
-    id.map_err(|_| Error::malformed(format!("value {number} is referred to")).at(table.offset()))
+    id.map_err(|_| Error::malformed(format!("invalid value index {number}")).at(table.offset()))
 }
 
 fn ids(table: &Table<'_>, slot: u16) -> Result<Vec<ValueId>> {
@@ -89,8 +88,7 @@ fn ids(table: &Table<'_>, slot: u16) -> Result<Vec<ValueId>> {
 fn index(table: &Table<'_>, slot: u16, what: &str) -> Result<u32> {
     let number = table.i32(slot, 0)?;
     let index = u32::try_from(number);
-    index
-        .map_err(|_| Error::malformed(format!("{what} {number} is referred to")).at(table.offset()))
+    index.map_err(|_| Error::malformed(format!("invalid {what} index {number}")).at(table.offset()))
 }
 
 /// Type and table of a union.
@@ -99,7 +97,7 @@ fn member<'b>(table: &Table<'b>, what: &str) -> Result<(u8, Table<'b>)> {
     let kind = table.u8(schema::union::TYPE, 0)?;
     match table.table(schema::union::VALUE)? {
         Some(member) if kind != 0 => Ok((kind, member)),
-        _ => Err(Error::malformed(format!("{what} says nothing")).at(table.offset())),
+        _ => Err(Error::malformed(format!("{what} is empty")).at(table.offset())),
     }
 }
 
@@ -109,7 +107,7 @@ fn chain(table: &Table<'_>) -> Result<Chain> {
         list.expect_known(schema::frame_list::COUNT, "a stack trace")?;
         list.tables(schema::frame_list::ITEMS, |_, frame| {
             use schema::frame as slot;
-            frame.expect_known(slot::COUNT, "a line of a stack trace")?;
+            frame.expect_known(slot::COUNT, "a frame of a stack trace")?;
             Ok(Frame {
                 file: frame.string(slot::FILE)?.unwrap_or_default(),
                 line: frame.i32(slot::LINE, 0)?,
@@ -159,7 +157,7 @@ fn instruction(table: &Table<'_>) -> Result<Instruction> {
         },
         kind::FREE => Instruction::Free(id(member.i32(single::VALUE, 0)?, &member)?),
         other => {
-            let message = format!("the instruction is of kind {other}, which is not known");
+            let message = format!("unknown instruction kind {other}");
             return Err(Error::unsupported(message).at(table.offset()));
         }
     })
@@ -208,7 +206,7 @@ fn value(table: &Table<'_>) -> Result<Value> {
             let item = |item: i64| {
                 let id = u32::try_from(item).map(ValueId);
                 id.map_err(|_| {
-                    let message = format!("value {item} is referred to");
+                    let message = format!("invalid value index {item}");
                     Error::malformed(message).at(member.offset())
                 })
             };
@@ -226,7 +224,7 @@ fn value(table: &Table<'_>) -> Result<Value> {
             Value::OptionalTensorList(items.into_iter().map(item).collect::<Result<_>>()?)
         }
         other => {
-            let message = format!("the value is of kind {other}, which is not known");
+            let message = format!("unknown value kind {other}");
             return Err(Error::unsupported(message).at(table.offset()));
         }
     })
@@ -237,27 +235,27 @@ fn tensor(table: &Table<'_>) -> Result<Tensor> {
     let fail = |message: String| Error::unsupported(message).at(table.offset());
     let number = table.i8(slot::SCALAR_TYPE, 0)?;
     let scalar_type = ScalarType::from_number(number)
-        .ok_or_else(|| fail(format!("the elements are of type {number}, which is not known")))?;
+        .ok_or_else(|| fail(format!("unknown element type {number}")))?;
     let storage_offset = table.i32(slot::STORAGE_OFFSET, 0)?;
     if storage_offset != 0 {
-        let message = format!("the elements begin at {storage_offset} of their storage, not at 0");
+        let message = format!("the storage offset must be 0, got {storage_offset}");
         return Err(fail(message));
     }
     let layout = table.i8(slot::LAYOUT, 0)?;
     if layout != 0 {
-        return Err(fail(format!("the layout is {layout}, which is not strided (0)")));
+        return Err(fail(format!("the layout must be strided (0), got {layout}")));
     }
     let dynamism = match table.i8(slot::DYNAMISM, 0)? {
         0 => ShapeDynamism::Static,
         1 => ShapeDynamism::Bound,
         2 => ShapeDynamism::Unbound,
         other => {
-            return Err(fail(format!("the sizes change in a way {other}, which is not known")));
+            return Err(fail(format!("unknown shape dynamism {other}")));
         }
     };
     let sizes = table.i32s(slot::SIZES)?.unwrap_or_default();
     if sizes.len() > limits::RANK {
-        let message = format!("the tensor has rank {}; at most {} goes", sizes.len(), limits::RANK);
+        let message = format!("the rank must be at most {}, got {}", limits::RANK, sizes.len());
         return Err(Error::limit(message).at(table.offset()));
     }
     let extra = match table.table(slot::EXTRA)? {
@@ -291,10 +289,10 @@ fn tensor(table: &Table<'_>) -> Result<Tensor> {
 
 fn place(table: &Table<'_>) -> Result<Place> {
     use schema::allocation as slot;
-    table.expect_known(slot::COUNT, "a place in memory")?;
+    table.expect_known(slot::COUNT, "a memory allocation")?;
     let memory = table.u32(slot::MEMORY, 0)?;
     let arena = memory.checked_sub(1).ok_or_else(|| {
-        Error::malformed("memory 0 is referred to; the first is 1").at(table.offset())
+        Error::malformed("memory 0 is reserved; arenas start at 1").at(table.offset())
     })?;
     let low = u64::from(table.u32(slot::OFFSET_LOW, 0)?);
     let high = u64::from(table.u32(slot::OFFSET_HIGH, 0)?);
@@ -312,17 +310,18 @@ struct Extra {
 impl Extra {
     fn read(table: &Table<'_>) -> Result<Extra> {
         use schema::{tensor_extra as slot, tensor_location as location};
-        table.expect_known(slot::COUNT, "what is said about a tensor")?;
+        table.expect_known(slot::COUNT, "the extra information of a tensor")?;
         let segment = table.u64(slot::MUTABLE_SEGMENT, 0)?;
         if segment != 0 {
-            let message = format!("the initial value is in list {segment}; one list is supported");
+            let message =
+                format!("the initial value is in segment list {segment}; only list 0 is supported");
             return Err(Error::unsupported(message).at(table.offset()));
         }
         let external = match table.i8(slot::LOCATION, 0)? {
             location::PROGRAM => false,
             location::EXTERNAL => true,
             other => {
-                let message = format!("the elements have the unknown location {other}");
+                let message = format!("the elements have unknown location {other}");
                 return Err(Error::unsupported(message).at(table.offset()));
             }
         };

@@ -71,7 +71,8 @@ impl<'t, 'py> Serializer<'t, 'py> {
     /// Serializes the graph of a graph module.
     pub(super) fn graph(&mut self, module: &Bound<'py, PyAny>) -> PyResult<Graph> {
         if self.depth >= MAX_DEPTH {
-            let message = format!("graphs are nested more than {MAX_DEPTH} deep");
+            let message =
+                format!("graphs are nested too deeply; the maximum is {MAX_DEPTH} levels");
             return Err(error::unsupported(module.py(), message));
         }
         self.depth += 1;
@@ -114,7 +115,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             "get_attr" => self.constant(node, module, state),
             other => Err(error::unsupported(
                 node.py(),
-                format!("a node is a `{other}`; exported programs have none"),
+                format!("nodes of kind `{other}` are not supported; exported programs have none"),
             )),
         }
     }
@@ -151,7 +152,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             .call_method0("all")?
             .is_truthy()?
         {
-            return Err(refuse("holds different numbers; make it a buffer of the module"));
+            return Err(refuse("has elements that differ; make it a buffer of the module"));
         }
         let size: Vec<i64> = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
         let dtype = self.argument(&tensor.getattr(intern!(tensor.py(), "dtype"))?, None, state)?;
@@ -366,7 +367,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             let user = user?;
             let name: String = user.getattr(intern!(user.py(), "name"))?.extract()?;
             if !user.getattr(intern!(user.py(), "target"))?.is(&self.torch.getitem) {
-                let message = format!("`{name}` uses several results at once");
+                let message = format!("`{name}` uses a tuple of results, which is not supported");
                 return Err(error::unsupported(node.py(), message));
             }
             let index: usize = user.getattr(intern!(user.py(), "args"))?.get_item(1)?.extract()?;
@@ -385,7 +386,8 @@ impl<'t, 'py> Serializer<'t, 'py> {
         state: &mut State,
     ) -> PyResult<NamedTarget> {
         if !self.torch.is_tensor(value)? {
-            let message = format!("an item of a list is a {}, and no tensor", class_of(value));
+            let message =
+                format!("expected a list of tensors, found an item of type `{}`", class_of(value));
             return Err(error::unsupported(value.py(), message));
         }
         let meta = self.types.tensor(value)?;
@@ -428,7 +430,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             state.graph.custom_obj_values.insert(name.clone(), object);
             return Ok(Argument::AsCustomObj(CustomObject { name, class_fqn }));
         }
-        let message = format!("a value is a {}", class_of(value));
+        let message = format!("a value of type `{}` is not supported", class_of(value));
         Err(error::unsupported(value.py(), message))
     }
 
@@ -502,7 +504,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         {
             return Ok(Argument::AsOperator(self.target(value)?.name));
         }
-        let message = format!("an argument is a {}", class_of(value));
+        let message = format!("an argument of type `{}` is not supported", class_of(value));
         Err(error::unsupported(value.py(), message))
     }
 
@@ -528,11 +530,12 @@ impl<'t, 'py> Serializer<'t, 'py> {
             }
             return Err(error::new(
                 node.py(),
-                "the program calls a delegate already".to_owned(),
-                Some("pass the program from before `to_backend`".to_owned()),
+                "the program already calls a delegate".to_owned(),
+                Some("pass the program as it was before `to_backend`".to_owned()),
             ));
         }
-        let message = format!("the attribute `{name}` is a {class}; graphs are read");
+        let message =
+            format!("the attribute `{name}` has type `{class}`; expected a tensor or a graph");
         Err(error::unsupported(node.py(), message))
     }
 
@@ -548,7 +551,10 @@ impl<'t, 'py> Serializer<'t, 'py> {
             all.push(self.argument(item, module, state)?);
         }
         let mixed = || {
-            let message = format!("a list of {} and others", class_of(first));
+            let message = format!(
+                "a list with items of type `{}` and of other types is not supported",
+                class_of(first)
+            );
             error::unsupported(first.py(), message)
         };
         let is = |test: &dyn Fn(&Argument) -> bool| all.iter().all(test);

@@ -56,13 +56,16 @@ impl<'t, 'py> Types<'t, 'py> {
     pub(super) fn tensor(&mut self, value: &Bound<'py, PyAny>) -> PyResult<TensorMeta> {
         let dtype = value.getattr(intern!(value.py(), "dtype"))?;
         let Some((_, dtype)) = self.torch.dtype(&dtype) else {
-            return Err(error::unsupported(value.py(), format!("a tensor has the type {dtype}")));
+            return Err(error::unsupported(
+                value.py(),
+                format!("the element type {dtype} is not supported"),
+            ));
         };
         let layout = self.torch.layout_of(value)?;
         let Some(layout) = self.torch.layout(&layout) else {
             return Err(error::unsupported(
                 value.py(),
-                format!("a tensor has the layout {layout}"),
+                format!("the tensor layout {layout} is not supported"),
             ));
         };
         let sizes = self.sizes(&value.getattr(intern!(value.py(), "shape"))?)?;
@@ -118,7 +121,10 @@ impl<'t, 'py> Types<'t, 'py> {
             Symbolic::Number(Number::Int(number)) => SymInt::AsInt(number),
             Symbolic::Number(Number::Bool(truth)) => SymInt::AsInt(i64::from(truth)),
             Symbolic::Number(Number::Float(number)) => {
-                return Err(error::unsupported(value.py(), format!("a size is {number}")));
+                return Err(error::unsupported(
+                    value.py(),
+                    format!("a size must be an integer, got {number}"),
+                ));
             }
             Symbolic::Expression { text, hint } => {
                 SymInt::AsExpr(SymExpr { expr_str: text, hint: hint.map(Number::hint) })

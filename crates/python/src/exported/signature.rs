@@ -66,7 +66,10 @@ fn input(spec: &Bound<'_, PyAny>) -> PyResult<InputSpec> {
         },
         "TOKEN" => InputSpec::Token { arg: named(&argument)? },
         other => {
-            return Err(error::unsupported(spec.py(), format!("an input is of kind `{other}`")));
+            return Err(error::unsupported(
+                spec.py(),
+                format!("inputs of kind `{other}` are not supported"),
+            ));
         }
     })
 }
@@ -93,7 +96,10 @@ fn output(spec: &Bound<'_, PyAny>) -> PyResult<OutputSpec> {
         }
         "TOKEN" => OutputSpec::Token { arg: named(&argument)? },
         other => {
-            return Err(error::unsupported(spec.py(), format!("an output is of kind `{other}`")));
+            return Err(error::unsupported(
+                spec.py(),
+                format!("outputs of kind `{other}` are not supported"),
+            ));
         }
     })
 }

@@ -49,7 +49,7 @@ impl BorrowedTensor {
             && length.is_ok_and(|length: usize| length == self.length);
         if !is_same {
             let message = format!("`{}` was written to after the conversion", self.name);
-            let hint = "save the model before training goes on, or convert again; weights are read when the model is \
+            let hint = "save the model before training continues, or convert again; weights are read when the model is \
                         saved or run";
             return Err(error::new(py, message, Some(hint.to_owned())));
         }
@@ -232,7 +232,10 @@ impl<'t, 'py> Tensors<'t, 'py> {
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(tensor.py(), "dtype"))?;
         let Some((dtype, _)) = self.torch.dtype(&dtype) else {
-            return Err(error::unsupported(py, format!("a tensor has the type {dtype}")));
+            return Err(error::unsupported(
+                py,
+                format!("the element type {dtype} is not supported"),
+            ));
         };
         if self.torch.layout(&tensor.getattr(intern!(tensor.py(), "layout"))?) != Some(7) {
             return Err(error::new(

@@ -83,7 +83,7 @@ pub(super) fn arithmetic(
             let ints = zip(&shape, (a, x.shape), (b, y.shape), of_ints);
             call.give_ints(shape, ints)
         }
-        _ => fail!("expects `x` and `y` of one type, found `{}` and `{}`", x.dtype, y.dtype),
+        _ => fail!("expects `x` and `y` of the same type, found `{}` and `{}`", x.dtype, y.dtype),
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn comparison(
         (ElementsView::Ints(a), ElementsView::Ints(b)) => {
             zip(&shape, (a, x.shape), (b, y.shape), |x, y| i32::from(of_ints(&x, &y)))
         }
-        _ => fail!("expects `x` and `y` of one type, found `{}` and `{}`", x.dtype, y.dtype),
+        _ => fail!("expects `x` and `y` of the same type, found `{}` and `{}`", x.dtype, y.dtype),
     };
     call.give_ints(shape, bools)
 }

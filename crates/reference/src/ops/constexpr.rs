@@ -290,7 +290,7 @@ fn stated_shape(call: &Call) -> Result<Vec<usize>> {
     shape
         .map(|extent| match usize::try_from(extent) {
             Ok(extent) => Ok(extent),
-            Err(_) => fail!("`shape` has {extent}; no extent is negative"),
+            Err(_) => fail!("`shape` must contain sizes of at least 0, got {extent}"),
         })
         .collect()
 }
@@ -299,7 +299,7 @@ fn stated_shape(call: &Call) -> Result<Vec<usize>> {
 fn unpacked(dtype: DType, bytes: &[i32], count: usize, name: &str) -> Result<Vec<i32>> {
     if dtype.storage_bytes(count as u64) != Some(bytes.len() as u64) {
         fail!(
-            "`{name}` has {} bytes, which do not hold {count} elements of `{dtype}`",
+            "`{name}` has {} bytes, which cannot hold {count} elements of `{dtype}`",
             bytes.len()
         );
     }
@@ -335,7 +335,10 @@ impl Table {
         let (blocks, entry) = lut.shape.split_at(rank);
         let axis = if call.has("vector_axis") { call.axis("vector_axis", rank)? } else { rank - 1 };
         if entry[1] != 1 && !call.has("vector_axis") {
-            fail!("`vector_axis` is required: the entries of `lut` are vectors of {}", entry[1]);
+            fail!(
+                "`vector_axis` is required: the entries of `lut` are vectors of size {}",
+                entry[1]
+            );
         }
         Ok(Table { blocks: blocks.to_vec(), entries: entry[0], vector: entry[1], axis })
     }

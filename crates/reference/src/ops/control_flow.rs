@@ -10,7 +10,7 @@ pub(super) fn classify(call: &Call) -> Results {
     let scores = call.tensor("probabilities")?.floats()?;
     let classes = call.tensor("classes")?;
     if classes.len() != scores.len() {
-        fail!("`classes` has {} elements for {} `probabilities`", classes.len(), scores.len());
+        fail!("`classes` has {} elements, but `probabilities` has {}", classes.len(), scores.len());
     }
     let better = |best: usize, candidate: usize| {
         scores[candidate] > scores[best] || (scores[candidate].is_nan() && !scores[best].is_nan())
@@ -39,7 +39,7 @@ pub(super) fn select(call: &Call) -> Results {
             let pairs = zip(&shape, (from_a, a.shape), (from_b, b.shape), |a, b| (a, b));
             call.give_ints(shape, choose(&conditions, pairs))
         }
-        _ => fail!("expects `a` and `b` of one type, found `{}` and `{}`", a.dtype, b.dtype),
+        _ => fail!("expects `a` and `b` of the same type, found `{}` and `{}`", a.dtype, b.dtype),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn conv(call: &Call) -> Results {
     let (channels, per_group) = (weight.shape[0], weight.shape[1]);
     if !channels.is_multiple_of(layer.groups) {
         fail!(
-            "`weight` has {channels} output channels, which {} groups do not divide",
+            "`weight` has {channels} output channels, which cannot be divided into {} groups",
             layer.groups
         );
     }
@@ -105,8 +105,8 @@ pub(super) fn conv(call: &Call) -> Results {
 }
 
 pub(super) fn conv_quantized(_: &Call) -> Results {
-    Err(Error::new("`conv_quantized` belongs to neural networks; no ML Program can run it")
-        .with_hint("use `conv`, its weight one of the `constexpr_` operations"))
+    Err(Error::new("`conv_quantized` is limited to neural networks; ML Programs do not support it")
+        .with_hint("use `conv` with a weight from one of the `constexpr_` operations"))
 }
 
 pub(super) fn conv_transpose(call: &Call) -> Results {
@@ -428,7 +428,7 @@ fn stated_output(call: &Call, x: View, channels: usize) -> Result<Option<Vec<i64
     if batch != x.shape[0] as i64 || stated_channels != channels as i64 {
         fail!(
             "`output_shape` starts with {batch}, {stated_channels}; expected {}, {channels}, \
-             the batch of `x` and the output channels of `weight`",
+             the batch size of `x` and the output channels of `weight`",
             x.shape[0]
         );
     }

@@ -28,10 +28,13 @@ pub(super) fn crop(call: &Call) -> Results {
         };
         let left = x.shape[axis] as i64 - i64::from(before) - i64::from(after);
         let (Ok(before), Ok(left)) = (usize::try_from(before), usize::try_from(left)) else {
-            fail!("`{name}` is {amounts:?}, but `x` has {} elements there", x.shape[axis]);
+            fail!(
+                "`{name}` is {amounts:?}, but `x` has {} elements along axis {axis}",
+                x.shape[axis]
+            );
         };
         if before.saturating_add(left) > x.shape[axis] {
-            fail!("`{name}` is {amounts:?}; amounts are not negative");
+            fail!("`{name}` must not be negative, got {amounts:?}");
         }
         seen.shape[axis] = left;
         seen.start =
@@ -48,7 +51,11 @@ pub(super) fn resize(call: &Call) -> Results {
     let target = call.ints("shape", 0)?;
     let resized = usize::try_from(call.int("resized_dims")?).unwrap_or(usize::MAX);
     if resized > target.len() || resized > x.rank() {
-        fail!("`resized_dims` is {resized}, but `shape` is {target:?} and `x` {:?}", x.shape);
+        fail!(
+            "`resized_dims` must be at most {}, the length of `shape`, and {}, the rank of `x`, got {resized}",
+            target.len(),
+            x.rank()
+        );
     }
     let mut shape = x.shape.to_vec();
     for (extent, &target) in shape.iter_mut().rev().zip(target.iter().rev()).take(resized) {
@@ -96,7 +103,7 @@ fn upsampling_grid(call: &Call) -> Result<Grid> {
         (false, true) => Grid::Unaligned,
         (false, false) => Grid::Default,
         (true, true) => {
-            fail!("`align_corners` excludes `half_pixel_centers`, got both")
+            fail!("`align_corners` and `half_pixel_centers` must not both be true")
         }
     })
 }
@@ -120,7 +127,7 @@ pub fn taps(call: &Call, from: usize, to: usize) -> Result<Vec<Tap>> {
         OpKind::UpsampleBilinear => linear(upsampling_grid(call)?),
         OpKind::ResizeNearestNeighbor => nearest(Grid::Unaligned.nearest(from, to)),
         OpKind::UpsampleNearestNeighbor => nearest(upsampled(from, to)),
-        kind => fail!("`{}` resizes nothing", kind.name()),
+        kind => fail!("`{}` is not a resizing operation", kind.name()),
     })
 }
 
@@ -280,7 +287,7 @@ fn nearest<T: Clone>(source: &[T], lines: usize, shape: &[usize], chosen: &[Vec<
 fn is_resizable(call: &Call, x: View, shape: &[usize]) -> Result<bool> {
     let count = call.count(shape)?;
     if count > 0 && x.is_empty() {
-        fail!("`x` has shape {:?}, of which nothing can be resized to {shape:?}", x.shape);
+        fail!("`x` is empty, with shape {:?}; it cannot be resized to {shape:?}", x.shape);
     }
     Ok(count > 0)
 }
@@ -338,7 +345,7 @@ impl Boxes {
         let bound = call.tensor(if by_roi { "roi" } else { "boxes" })?;
         let width = bound.shape.get(if by_roi { 2 } else { 1 }).copied().unwrap_or_default();
         if !matches!((by_roi, width), (_, 4) | (true, 5)) {
-            fail!("boxes have shape {:?}, which holds no four coordinates each", bound.shape);
+            fail!("boxes have shape {:?}; expected four coordinates for each box", bound.shape);
         }
         let numbers: Vec<f64> = match bound.elements {
             ElementsView::Floats(floats) => floats.iter().copied().map(f64::from).collect(),
@@ -348,7 +355,7 @@ impl Boxes {
             if index >= 0.0 && index < images as f64 {
                 return Ok(Some(index as usize));
             }
-            fail!("a box is of image {index}; `x` has {images}, counted from 0")
+            fail!("a box has image index {index}, but `x` has {images} images")
         };
         let of = match (by_roi, width) {
             (true, 4) => vec![None; numbers.len() / 4],
@@ -383,7 +390,7 @@ impl Boxes {
         };
         let boxes = Boxes { sides: numbers.chunks(width).map(sides).collect(), images: of };
         if boxes.sides.len() != boxes.images.len() {
-            fail!("{} boxes have {} indices", boxes.sides.len(), boxes.images.len());
+            fail!("there are {} boxes, but {} box indices", boxes.sides.len(), boxes.images.len());
         }
         Ok(boxes)
     }

@@ -30,7 +30,7 @@ pub(super) fn concat(call: &Call) -> Results {
     }
     if call.bool("interleave")? {
         if values.iter().any(|value| value.shape != first.shape) {
-            fail!("`interleave` expects tensors of the same shape");
+            fail!("`interleave` requires tensors of the same shape");
         }
         return join(call, values, axis, shape, 1);
     }
@@ -42,7 +42,7 @@ pub(super) fn stack(call: &Call) -> Results {
     let Some(first) = values.first() else { fail!("`values` is empty") };
     let axis = normalize_axis(call.int("axis")?, first.rank() + 1)?;
     if let Some(other) = values.iter().find(|value| value.shape != first.shape) {
-        fail!("expects tensors of one shape, found {:?} and {:?}", first.shape, other.shape);
+        fail!("expects tensors of the same shape, found {:?} and {:?}", first.shape, other.shape);
     }
     let mut shape = first.shape.to_vec();
     shape.insert(axis, values.len());
@@ -61,7 +61,7 @@ pub(super) fn split(call: &Call) -> Results {
             (Some(sizes), _) => {
                 let sizes = sizes.into_iter().map(usize::try_from);
                 let Ok(sizes) = sizes.collect::<std::result::Result<_, _>>() else {
-                    fail!("`split_sizes` holds a negative size");
+                    fail!("`split_sizes` must not contain negative sizes");
                 };
                 sizes
             }
@@ -70,7 +70,7 @@ pub(super) fn split(call: &Call) -> Results {
                     fail!("`num_splits` must be positive, got {count}");
                 };
                 if count > call.dtypes.len() || !extent.is_multiple_of(count) {
-                    fail!("cannot split axis {axis}, of {extent}, into {count} equal parts");
+                    fail!("cannot split axis {axis}, of size {extent}, into {count} equal parts");
                 }
                 vec![extent / count; count]
             }
@@ -78,7 +78,7 @@ pub(super) fn split(call: &Call) -> Results {
         };
     let sum = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
     if sum != Some(extent) {
-        fail!("`split_sizes` {sizes:?} do not add up to {extent}, the extent of axis {axis}");
+        fail!("`split_sizes` {sizes:?} do not add up to {extent}, the size of axis {axis}");
     }
     let mut start = 0;
     let parts = sizes.into_iter().map(|size| {

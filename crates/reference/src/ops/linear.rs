@@ -63,7 +63,9 @@ pub(super) fn linear(call: &Call) -> Results {
         );
     };
     if depth != *weight_depth {
-        fail!("`x` ends with {depth}, but `weight` with {weight_depth}; both must be the same");
+        fail!(
+            "`x` has last dimension {depth}, but `weight` has {weight_depth}; both must be the same"
+        );
     }
     let bias = call.optional("bias");
     if let Some(bias) = bias.filter(|bias| bias.shape != [*columns]) {
@@ -187,7 +189,11 @@ pub(super) fn einsum(call: &Call) -> Results {
     };
     let ([xn, c, xh, w], [yn, y_rows, yh, r]) = (with_batch(x.shape), with_batch(y.shape));
     if w != y_rows {
-        fail!("`values` have shapes {:?} and {:?}: {w} is not {y_rows}", x.shape, y.shape);
+        fail!(
+            "`values` have shapes {:?} and {:?}: {w} and {y_rows} must be equal",
+            x.shape,
+            y.shape
+        );
     }
     let shared = broadcast(&[xn, xh], &[yn, yh])?;
     let shape = [shared[0], c, shared[1], r];
@@ -257,7 +263,7 @@ pub(super) fn scaled_dot_product_attention(call: &Call) -> Results {
         || value_sources != sources
     {
         fail!(
-            "`query`, `key` and `value` have shapes {:?}, {:?} and {:?}, which do not fit each other",
+            "`query`, `key` and `value` have shapes {:?}, {:?} and {:?}, which do not match",
             query.shape,
             key.shape,
             value.shape

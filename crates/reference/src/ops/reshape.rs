@@ -36,7 +36,10 @@ pub(super) fn reshape(call: &Call) -> Results {
     let mut target = call.ints("shape", 0)?;
     let length = target.len();
     if call.since() < Opset::Ios17 && length != x.rank() && target.contains(&0) {
-        fail!("`shape` {target:?} contains 0, which requires the rank of `x`, {}", x.rank());
+        fail!(
+            "`shape` {target:?} contains 0, which requires one size per axis of `x`, {}",
+            x.rank()
+        );
     }
     let mut shape = Vec::with_capacity(length);
     let mut inferred = None;
@@ -59,7 +62,7 @@ pub(super) fn reshape(call: &Call) -> Results {
         let others = call.count(&shape)?;
         match x.len().checked_div(others) {
             Some(extent) => shape[at] = extent,
-            None => fail!("`shape` {target:?} leaves open how -1 is to be inferred"),
+            None => fail!("`shape` {target:?} does not determine the size for -1"),
         }
     }
     give(x, shape)

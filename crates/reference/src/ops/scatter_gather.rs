@@ -12,7 +12,7 @@ pub(super) fn gather(call: &Call) -> Results {
     let axis = call.axis("axis", x.rank())?;
     let batch = batch_dims(call, x, indices)?;
     if batch > axis {
-        fail!("`axis` is {axis}, one of the {batch} axes that `batch_dims` sets apart");
+        fail!("`axis` must not be one of the {batch} batch axes, got {axis}");
     }
     let mut shape = x.shape[..axis].to_vec();
     shape.extend_from_slice(&indices.shape[batch..]);
@@ -49,7 +49,10 @@ pub(super) fn gather_nd(call: &Call) -> Results {
     let batch = batch_dims(call, x, indices)?;
     let (tuples, depth) = tuples(indices, x.rank().saturating_sub(batch))?;
     if batch > tuples.len() {
-        fail!("`batch_dims` is {batch}, but only {} axes hold indices", tuples.len());
+        fail!(
+            "`batch_dims` must be at most {}, the rank of `indices` minus 1, got {batch}",
+            tuples.len()
+        );
     }
     let mut shape = tuples.to_vec();
     shape.extend_from_slice(&x.shape[batch + depth..]);
@@ -133,8 +136,9 @@ impl Axis {
             "index {index} is outside axis {axis}, which has {extent} elements"
         ));
         if index < 0 && !self.counts_back {
-            return error
-                .with_hint("from iOS17 on indices do not count from the end; add the extent");
+            return error.with_hint(
+                "from iOS17 on, negative indices do not count from the end; add the size of the axis",
+            );
         }
         error
     }
@@ -153,7 +157,7 @@ fn batch_dims(call: &Call, x: View, indices: View) -> Result<usize> {
             Ok(count)
         }
         _ => fail!(
-            "`batch_dims` is {given}, but `x` has shape {:?} and `indices` {:?}",
+            "`batch_dims` is {given}, but `x` has shape {:?} and `indices` has shape {:?}",
             x.shape,
             indices.shape
         ),
@@ -165,7 +169,7 @@ fn along_axis(call: &Call, x: View, name: &str, indices: View, axis: usize) -> R
     let same = |at: usize| at == axis || indices.shape[at] == x.shape[at];
     if indices.rank() != x.rank() || !(0..x.rank()).all(same) {
         fail!(
-            "`indices` has shape {:?} and `{name}` {:?}; they may differ along axis {axis} only",
+            "`indices` has shape {:?} and `{name}` has shape {:?}; they may differ only along axis {axis}",
             indices.shape,
             x.shape
         );
@@ -188,7 +192,7 @@ fn tuples<'a>(indices: View<'a>, most: usize) -> Result<(&'a [usize], usize)> {
     match indices.shape.split_last() {
         Some((&depth, tuples)) if depth <= most => Ok((tuples, depth)),
         _ => fail!(
-            "`indices` has shape {:?}; its last axis holds up to {most} indices",
+            "`indices` has shape {:?}; the maximum size of its last axis is {most}",
             indices.shape
         ),
     }
@@ -240,7 +244,7 @@ impl Mode {
             "mul" => Mode::Mul,
             "sub" => Mode::Sub,
             "update" => Mode::Update,
-            other => fail!("`mode` is `{other}`, which is not known"),
+            other => fail!("unknown `mode` `{other}`"),
         })
     }
 
@@ -292,7 +296,7 @@ fn scattered(
     }
     let (mut held, updates) = (data.ints()?.to_vec(), updates.ints()?);
     if mode == Mode::Div && updates.contains(&0) {
-        fail!("`updates` holds 0, which integers cannot be divided by");
+        fail!("`updates` must not contain 0 if integers are divided");
     }
     combine(&mut held, updates, starts, length, mode.on_ints());
     call.give_ints(data.shape, held)

@@ -53,7 +53,7 @@ pub fn each_update(
 fn update_and_slice<'c>(call: &Call<'c>, shape: &[usize]) -> Result<(View<'c>, StridedView)> {
     let (update, seen) = (call.tensor("update")?, slice(call, shape)?);
     if update.shape != seen.shape {
-        fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
+        fail!("`update` has shape {:?}, but the slice has shape {:?}", update.shape, seen.shape);
     }
     Ok((update, seen))
 }
@@ -113,7 +113,7 @@ fn place(index: i32, axis: usize, extent: usize) -> Result<usize> {
 fn taken(extent: usize, begin: Option<i32>, end: Option<i32>, step: i32) -> Result<(usize, usize)> {
     let (extent, step) = (extent as i64, i64::from(step));
     if step == 0 {
-        fail!("`stride` holds 0; strides are positive or negative");
+        fail!("`stride` must not contain 0");
     }
     // With a negative step the end is before the first element, at -1.
     let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
@@ -150,7 +150,8 @@ pub(super) fn slice_by_size(call: &Call) -> Results {
             _ => match usize::try_from(size) {
                 Ok(size) if size <= left => size,
                 _ => fail!(
-                    "`size` must be -1 or from 0 to {left} along axis {axis}, the elements from {first} on, got {size}"
+                    "`size` must be -1 or from 0 to {left} along axis {axis}, the number of elements from index {first} \
+                     on, got {size}"
                 ),
             },
         };

@@ -24,7 +24,11 @@ pub(in crate::ops) fn non_maximum_suppression(call: &Call) -> Results {
         || boxes.shape[0] != scores.shape[0]
         || boxes.shape[places] != scores.shape[places]
     {
-        fail!("`boxes` has shape {:?} and `scores` {:?}", boxes.shape, scores.shape);
+        fail!(
+            "`boxes` has shape {:?} and `scores` has shape {:?}, which do not match",
+            boxes.shape,
+            scores.shape
+        );
     }
     let most = call.int("max_boxes")?;
     let Ok(most) = usize::try_from(most) else {

@@ -70,7 +70,7 @@ fn ranked(x: View, axis: usize, count: usize, ascending: bool) -> Result<Vec<i32
             let order = ints[left].cmp(&ints[right]);
             if ascending { order } else { order.reverse() }
         }),
-        ElementsView::Texts(_) => fail!("`x` holds strings, which are not ranked"),
+        ElementsView::Texts(_) => fail!("`x` holds strings, which cannot be ranked"),
     };
     Ok(ranked)
 }
@@ -109,7 +109,7 @@ fn ranked_by(
 pub(super) fn band_part(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[.., rows, columns] = x.shape else {
-        fail!("`x` has shape {:?}; expected matrices and tensors of them", x.shape);
+        fail!("`x` has shape {:?}; expected a rank of at least 2", x.shape);
     };
     let (lower, upper) = (call.int("lower")?, call.int("upper")?);
     // The range of columns to keep in each row.
@@ -187,7 +187,7 @@ pub(super) fn fill(call: &Call) -> Results {
     let shape = call.ints("shape", 0)?;
     match shape.iter().map(|&extent| usize::try_from(extent).ok()).collect() {
         Some(extents) => filled(call, extents),
-        None => fail!("`shape` is {shape:?}; extents are not negative"),
+        None => fail!("`shape` must contain sizes of at least 0, got {shape:?}"),
     }
 }
 
@@ -343,7 +343,7 @@ fn sources(mode: &str, extent: usize, [before, after]: [usize; 2]) -> Result<Vec
             ((1..=before).rev().collect(), (1..=after).map(|step| extent - 1 - step).collect())
         }
         "replicate" => (vec![0; before], vec![extent - 1; after]),
-        other => fail!("`mode` is `{other}`, which is not known"),
+        other => fail!("unknown `mode` `{other}`"),
     };
     Ok([first, within, last].concat())
 }
@@ -366,7 +366,7 @@ pub(super) fn range_1d(call: &Call) -> Results {
     let [start, end, step] =
         [call.int("start")?, call.int("end")?, call.int("step")?].map(i64::from);
     if step == 0 {
-        fail!("`step` is 0, so that the end is never reached");
+        fail!("`step` must not be 0");
     }
     let (distance, width) = if step > 0 { (end - start, step) } else { (start - end, -step) };
     let count = if distance <= 0 { 0 } else { (distance - 1) / width + 1 };
@@ -385,7 +385,7 @@ fn float_range(call: &Call, dtype: DType, [start, end, step]: [f64; 3]) -> Resul
     };
     let count = round(round(end - start) / step).ceil();
     if !count.is_finite() {
-        fail!("counts from {start} to {end} in steps of {step}, which takes {count} elements");
+        fail!("the range from {start} to {end} in steps of {step} has {count} elements");
     }
     let count = call.count(&[count.max(0.0) as usize])?;
     let width = round(round(start + step) - start);
@@ -401,7 +401,7 @@ pub(super) fn shape(call: &Call) -> Results {
     let x = call.tensor("x")?;
     match x.shape.iter().map(|&extent| i32::try_from(extent).ok()).collect() {
         Some(extents) => call.give_ints([x.rank()], extents),
-        None => fail!("`x` has shape {:?}, of which an extent is not an `int32`", x.shape),
+        None => fail!("`x` has shape {:?}; each size must fit `int32`", x.shape),
     }
 }
 
@@ -416,7 +416,7 @@ pub(super) fn tile(call: &Call) -> Results {
         (Vec::new(), StridedView { shape: vec![], strides: vec![], ..dense });
     for (axis, &rep) in reps.iter().enumerate() {
         let Some(rep) = usize::try_from(rep).ok().filter(|&rep| rep > 0) else {
-            fail!("`reps` holds {rep} for axis {axis}; expected at least 1");
+            fail!("`reps` must be at least 1, got {rep} for axis {axis}");
         };
         seen.shape.extend([rep, x.shape[axis]]);
         seen.strides.extend([0, dense.strides[axis]]);

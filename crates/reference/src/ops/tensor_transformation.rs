@@ -130,7 +130,9 @@ pub(super) fn batch_to_space(call: &Call) -> Results {
     for (axis, [before, after]) in [(2, crops[0]), (3, crops[1])] {
         match whole[axis].checked_sub(before.saturating_add(after)) {
             Some(left) => seen.shape[axis] = left,
-            None => fail!("`crops` takes {before} and {after} off axis {axis} of {whole:?}"),
+            None => fail!(
+                "`crops` removes {before} and {after} elements from axis {axis} of shape {whole:?}"
+            ),
         }
         seen.start =
             seen.start.saturating_add((seen.strides[axis] as usize).saturating_mul(before));
@@ -154,8 +156,8 @@ pub(super) fn space_to_batch(call: &Call) -> Results {
     inside.start = margins[0][0].saturating_mul(width).saturating_add(margins[1][0]);
     inside.write(x.floats()?, &mut padding);
 
-    check_multiple(height, block[0], "rows, with `paddings` counted in")?;
-    check_multiple(width, block[1], "columns, with `paddings` counted in")?;
+    check_multiple(height, block[0], "rows, including `paddings`")?;
+    check_multiple(width, block[1], "columns, including `paddings`")?;
     let (rows, columns) = (height / block[0], width / block[1]);
     let parts = [batch, channels, rows, block[0], columns, block[1]];
     let blocks = by(by(batch, block[0])?, block[1])?;
@@ -203,13 +205,13 @@ fn factor(call: &Call, name: &str) -> Result<usize> {
 fn by(extent: usize, factor: usize) -> Result<usize> {
     match extent.checked_mul(factor) {
         Some(product) => Ok(product),
-        None => fail!("{extent} times {factor} is not an extent"),
+        None => fail!("{extent} times {factor} is too large for a size"),
     }
 }
 
 fn check_multiple(extent: usize, divisor: usize, what: &str) -> Result<()> {
     if !extent.is_multiple_of(divisor) {
-        fail!("`x` has {extent} {what}; expected multiples of {divisor}");
+        fail!("`x` has {extent} {what}; expected a multiple of {divisor}");
     }
     Ok(())
 }

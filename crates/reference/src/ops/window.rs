@@ -75,7 +75,7 @@ pub fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
     let values = per_dimension(call, name, spatial, 1)?;
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
-        Some(value) => fail!("`{name}` is {value} along a dimension; expected at least 1"),
+        Some(value) => fail!("`{name}` must contain values of at least 1, got {value}"),
     }
 }
 
@@ -119,7 +119,7 @@ pub fn windows(
         };
         if steps < 1 {
             fail!(
-                "the window of {} gives {steps} elements along spatial dimension {axis} of `x`, \
+                "the window of {} produces {steps} elements along spatial dimension {axis} of `x`, \
                  whose size is {extent}; expected at least 1",
                 kernel[axis]
             );

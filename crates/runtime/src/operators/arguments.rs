@@ -26,12 +26,12 @@ impl Argument<'_> {
         match self {
             Argument::Null => "nothing",
             Argument::Scalar(Scalar::Int(_)) => "an integer",
-            Argument::Scalar(Scalar::Bool(_)) => "a truth value",
+            Argument::Scalar(Scalar::Bool(_)) => "a boolean",
             Argument::Scalar(Scalar::Double(_)) => "a float",
             Argument::Text(_) => "text",
             Argument::Ints(_) => "integers",
             Argument::Doubles(_) => "floats",
-            Argument::Bools(_) => "truth values",
+            Argument::Bools(_) => "booleans",
             Argument::Tensor(_) => "a tensor",
             Argument::Tensors(_) => "tensors",
         }
@@ -93,7 +93,7 @@ impl<'a> Arguments<'a> {
         let list = self.optional_tensors(index)?.iter().copied().collect();
         match list {
             Some(list) => Ok(list),
-            None => self.wrong(index, "tensors, all of them"),
+            None => self.wrong(index, "a list of tensors without missing ones"),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> Arguments<'a> {
     pub(crate) fn bool(&self, index: usize) -> Result<bool> {
         match self.list.get(index) {
             Some(Argument::Scalar(Scalar::Bool(value))) => Ok(*value),
-            _ => self.wrong(index, "a truth value"),
+            _ => self.wrong(index, "a boolean"),
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Arguments<'a> {
     pub(crate) fn bools(&self, index: usize) -> Result<&'a [bool]> {
         match self.list.get(index) {
             Some(Argument::Bools(list)) => Ok(list),
-            _ => self.wrong(index, "truth values"),
+            _ => self.wrong(index, "booleans"),
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Arguments<'a> {
         let Some(number) = self.optional_int(index)? else { return Ok(None) };
         match i8::try_from(number).ok().and_then(ScalarType::from_number) {
             Some(dtype) => Ok(Some(dtype)),
-            None => fail!("argument {index} is {number}, which is the number of no element type"),
+            None => fail!("argument {index} is {number}, which is not an element type"),
         }
     }
 
@@ -226,12 +226,12 @@ impl<'a> Arguments<'a> {
 
 pub(super) fn same_type(view: &View, out: &OutTensor) -> Result {
     let (given, expected) = (view.dtype, out.dtype);
-    ensure!(given == expected, "a tensor of `{given:?}` cannot become one of `{expected:?}`");
+    ensure!(given == expected, "the tensor must have type `{expected:?}`, got `{given:?}`");
     Ok(())
 }
 
 pub(super) fn float_output(out: &OutTensor) -> Result {
     let dtype = out.dtype;
-    ensure!(is_floating(dtype), "the output must hold floats, got `{dtype:?}`");
+    ensure!(is_floating(dtype), "the output must have a float type, got `{dtype:?}`");
     Ok(())
 }

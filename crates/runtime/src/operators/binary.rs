@@ -141,7 +141,7 @@ fn linear(x: &Arguments, out: &mut [OutTensor], subtracts: bool) -> Result {
         castable(common, out)?;
         ensure!(
             !alpha.is_float() || is_floating(common),
-            "`alpha` is a float, the result is of `{common:?}`"
+            "`alpha` is a float, but the result has type `{common:?}`"
         );
         compute!(Compute::of(common)?, N => {
             let alpha = N::of(alpha);
@@ -218,7 +218,7 @@ fn whole(x: &Arguments, out: &mut [OutTensor], kind: DivisionMode) -> Result {
         not_bool(common)?;
         if Compute::of(common)? == Compute::I64 {
             let divisor = views[1].numbers::<i64>();
-            ensure!(!divisor.contains(&0) || out.count() == 0, "integers are divided by zero");
+            ensure!(!divisor.contains(&0) || out.count() == 0, "integer division by zero");
             return map_wrapped(views, Some(common), out, |[a, b]: [i64; 2]| match kind {
                 DivisionMode::Truncate => a.wrapping_div(b),
                 DivisionMode::Floor => floor_quotient(a, b),
@@ -292,7 +292,7 @@ fn bitwise(x: &Arguments, out: &mut [OutTensor], join: fn(i64, i64, u32) -> i64)
         castable(common, out)?;
         ensure!(
             is_integral(common) || common == ScalarType::Bool,
-            "a tensor of `{common:?}` has no bits; expected integers or booleans"
+            "bitwise operations require integers or booleans, got `{common:?}`"
         );
         let bits = 8 * common.bytes() as u32;
         map_wrapped(views, Some(common), out, |[a, b]: [i64; 2]| join(a, b, bits))
@@ -335,7 +335,10 @@ fn atan2(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn power(x: &Arguments, out: &mut [OutTensor]) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
-        ensure!(common != ScalarType::Bool, "booleans have no powers; expected numbers");
+        ensure!(
+            common != ScalarType::Bool,
+            "booleans cannot be raised to a power; expected numbers"
+        );
         if Compute::of(common)? == Compute::I64 {
             return map_wrapped(views, Some(common), out, |[a, b]: [i64; 2]| integer_power(a, b));
         }

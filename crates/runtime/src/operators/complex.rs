@@ -18,7 +18,7 @@ pub(super) fn part(dtype: ScalarType) -> Result<ScalarType> {
         ScalarType::ComplexHalf => ScalarType::Half,
         ScalarType::ComplexFloat => ScalarType::Float,
         ScalarType::ComplexDouble => ScalarType::Double,
-        _ => fail!("a tensor of `{dtype:?}` is not complex"),
+        _ => fail!("the tensor must be complex, got `{dtype:?}`"),
     })
 }
 
@@ -44,7 +44,7 @@ fn same_types(views: [View; 2], out: &OutTensor) -> Result {
     let found = [views[0].dtype, views[1].dtype, out.dtype];
     ensure!(
         found[0] == found[1] && found[1] == found[2],
-        "complex tensors have the types {found:?}; expected one type"
+        "complex tensors must have the same type, got {found:?}"
     );
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(super) fn convert(view: View, out: &mut OutTensor) -> Result {
     }
     ensure!(
         crate::number::is_floating(view.dtype),
-        "a tensor of `{:?}` cannot become complex; expected floats",
+        "a `{:?}` tensor cannot be converted to complex; expected floats",
         view.dtype
     );
     let numbers: Vec<[f64; 2]> =

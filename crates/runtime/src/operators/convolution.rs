@@ -49,7 +49,7 @@ fn numbers(list: &[i64], rank: usize, first: usize, name: &str) -> Result<[usize
     // Larger numbers would only overflow.
     let all = list.iter().map(|number| usize::try_from(*number).ok().filter(|n| *n < 1 << 31));
     let Some(all) = all.collect::<Option<Vec<usize>>>().filter(|_| accepted) else {
-        fail!("`{name}` must be one or {rank} numbers of at least 0, got {list:?}");
+        fail!("`{name}` must be one or {rank} non-negative integers below 2^31, got {list:?}");
     };
     Ok(match (rank, all.as_slice()) {
         (1, [only, ..]) => [first, *only],
@@ -64,7 +64,7 @@ impl Geometry {
         let rank = input.rank().wrapping_sub(2);
         ensure!(
             (rank == 1 || rank == 2) && weight.rank() == input.rank(),
-            "the input has the sizes {:?}, the weight {:?}; expected three or four dimensions",
+            "the input has sizes {:?} and the weight {:?}; expected three or four dimensions each",
             input.sizes,
             weight.sizes
         );
@@ -82,19 +82,19 @@ impl Geometry {
         let [first, second] = [weight.sizes[0], weight.sizes[1]];
         ensure!(
             groups > 0 && first > 0 && first % groups == 0,
-            "{first} filters are no multiple of {groups} groups"
+            "dimension 0 of the weight, {first}, is not a multiple of the {groups} groups"
         );
         let joined = count(&[second, groups])?;
         let channels = if transposed { [first, joined] } else { [joined, first] };
         ensure!(
             input.sizes[1] == channels[0],
-            "the input has {} channels, the weight is for {}",
+            "the input has {} channels; the weight expects {}",
             input.sizes[1],
             channels[0]
         );
         ensure!(
             stride.iter().chain(&dilation).chain(&kernel).all(|number| *number > 0),
-            "stride {stride:?}, dilation {dilation:?} and kernel {kernel:?} are to be more than 0"
+            "stride {stride:?}, dilation {dilation:?} and kernel {kernel:?} must be positive"
         );
         let extra = match transposed {
             true => numbers(x.ints(settings + 4)?, rank, 0, "output_padding")?,
@@ -119,7 +119,7 @@ impl Geometry {
             };
             let Some(length) = usize::try_from(length).ok().filter(|length| *length > 0) else {
                 fail!(
-                    "{size} elements are too few for windows of {reach} and padding of {padding}"
+                    "{size} elements are too few for windows of {reach} with a padding of {padding}"
                 );
             };
             output[axis] = length;
@@ -219,7 +219,7 @@ fn convolution(x: &Arguments, out: &mut [OutTensor]) -> Result {
     if let Some(bias) = bias {
         ensure!(
             bias.sizes == [channels],
-            "the bias has the sizes {:?}, not [{channels}]",
+            "the bias has sizes {:?}; expected [{channels}]",
             bias.sizes
         );
         Compute::of(bias.dtype)?;
@@ -364,18 +364,18 @@ fn backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     ensure!(wanted.len() == 3, "`output_mask` must have 3 elements, got {}", wanted.len());
     ensure!(
         !x.bool(7)? && weight.rank() == 4,
-        "gradients are only computed of convolutions in two dimensions that are not transposed"
+        "gradients are only supported for 2-D convolutions that are not transposed"
     );
     let geometry = Geometry::new(x, input, weight, 4)?;
     let expected = geometry.output_sizes(4);
     ensure!(
         gradient.sizes == expected,
-        "the gradient has the sizes {:?}; the convolution returns {expected:?}",
+        "the gradient has sizes {:?}; the convolution returns {expected:?}",
         gradient.sizes
     );
     ensure!(
         gradient.dtype == input.dtype && weight.dtype == input.dtype,
-        "gradient, input and weight have the types `{:?}`, `{:?}` and `{:?}`; expected one type",
+        "gradient, input and weight must have the same type, got `{:?}`, `{:?}` and `{:?}`",
         gradient.dtype,
         input.dtype,
         weight.dtype

@@ -121,7 +121,7 @@ fn arange(start: Scalar, end: Scalar, step: Scalar, out: &mut OutTensor) -> Resu
     let count = ((end - start) / step).ceil();
     ensure!(
         step != 0.0 && (0.0..=9e15).contains(&count),
-        "a range from {start} to {end} cannot have steps of {step}"
+        "a range from {start} to {end} cannot have step {step}"
     );
     out.resize(&[count as usize])?;
     compute!(Compute::of(out.dtype)?, N => {
@@ -159,7 +159,7 @@ fn dropout(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let trains = x.optional_bool(2)?.unwrap_or(true);
     same_type(&view, &out[0])?;
     let mask = out[1].dtype;
-    ensure!(mask == ScalarType::Bool, "the mask must be `Bool`, got `{mask:?}`");
+    ensure!(mask == ScalarType::Bool, "the mask must have type `Bool`, got `{mask:?}`");
     ensure!(
         (0.0..=1.0).contains(&probability),
         "the probability must be from 0 to 1, got {probability}"

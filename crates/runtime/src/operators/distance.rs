@@ -46,13 +46,9 @@ fn between(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (Some((lefts, rows, columns)), Some((rights, others, depth))) =
         (split(&left), split(&right))
     else {
-        fail!(
-            "the tensors have the sizes {:?} and {:?}; expected matrices",
-            left.sizes,
-            right.sizes
-        );
+        fail!("the tensors have sizes {:?} and {:?}; expected matrices", left.sizes, right.sizes);
     };
-    ensure!(columns == depth, "vectors of {columns} and {depth} elements have no distance");
+    ensure!(columns == depth, "the vectors must have equal lengths, got {columns} and {depth}");
     let batch = broadcast(&lefts, &rights)?;
     let sizes: Vec<usize> = batch.iter().copied().chain([rows, others]).collect();
     out[0].resize(&sizes)?;
@@ -83,7 +79,7 @@ fn within(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     let norm = norm(x.double(1)?)?;
     let [rows, columns] = *view.sizes else {
-        fail!("the tensor has the sizes {:?}; expected a matrix", view.sizes);
+        fail!("the tensor has sizes {:?}; expected a matrix", view.sizes);
     };
     out[0].resize(&[rows * rows.saturating_sub(1) / 2])?;
     let numbers = view.contiguous::<f64>();
@@ -103,7 +99,7 @@ fn lower_triangle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     same_type(&view, &out[0])?;
     let diagonal = i128::from(x.int(1)?);
     let [.., rows, columns] = *view.sizes else {
-        fail!("the tensor has the sizes {:?}; expected matrices", view.sizes);
+        fail!("the tensor has sizes {:?}; expected one or more matrices", view.sizes);
     };
     out[0].resize(view.sizes)?;
     compute!(Compute::of(view.dtype)?, N => {

@@ -124,7 +124,7 @@ fn axes(x: &Arguments, rank: usize) -> Result<Vec<usize>> {
     let mut axes = Vec::new();
     for &dim in dims {
         let axis = crate::view::wrap_dimension(dim, rank)?;
-        ensure!(!axes.contains(&axis), "dimension {axis} is given twice");
+        ensure!(!axes.contains(&axis), "dimension {axis} is repeated");
         axes.push(axis);
     }
     Ok(axes)
@@ -169,7 +169,7 @@ fn complex_to_real(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let length = usize::try_from(length).unwrap_or(0);
     ensure!(
         length > 0 && view.sizes[last] > length / 2,
-        "dimension {last} has {} elements; {} are needed for a length of {length}",
+        "dimension {last} has {} elements; an output length of {length} requires {}",
         view.sizes[last],
         length / 2 + 1
     );

@@ -33,7 +33,7 @@ fn indices(view: View) -> Result<Vec<i64>> {
     let dtype = view.dtype;
     ensure!(
         matches!(dtype, ScalarType::Long | ScalarType::Int),
-        "the indices must be `Long`, got `{dtype:?}` or `Int`"
+        "the indices must be `Long` or `Int`, got `{dtype:?}`"
     );
     Ok(view.contiguous())
 }
@@ -59,7 +59,7 @@ fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (weight, view) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&weight, &out[0])?;
     let [rows, columns] = *weight.sizes else {
-        fail!("the weight has the sizes {:?}; expected two dimensions", weight.sizes);
+        fail!("the weight has sizes {:?}; expected two dimensions", weight.sizes);
     };
     let sizes: Vec<usize> = view.sizes.iter().copied().chain([columns]).collect();
     out[0].resize(&sizes)?;
@@ -69,7 +69,7 @@ fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
     for index in indices(view)? {
         ensure!(
             (0..rows as i64).contains(&index),
-            "row {index} is out of range; the table has {rows}"
+            "row {index} is out of range; the table has {rows} rows"
         );
         found.extend_from_slice(&bytes[index as usize * length..][..length]);
     }
@@ -80,11 +80,11 @@ fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn index_select(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, index) = (x.tensor(0)?, x.tensor(2)?);
     same_type(&view, &out[0])?;
-    ensure!(index.rank() <= 1, "the index must have a rank of at most 1, got {}", index.rank());
+    ensure!(index.rank() <= 1, "the rank of the index must be at most 1, got {}", index.rank());
     let axis = view.dimension(x.int(1)?)?;
     let indices = indices(index)?;
     if view.rank() == 0 {
-        ensure!(indices == [0], "a scalar has only the element 0; the index is {indices:?}");
+        ensure!(indices == [0], "the index of a scalar must be [0], got {indices:?}");
         out[0].resize(&[])?;
         return copy(view, &mut out[0]);
     }
@@ -109,7 +109,7 @@ fn index_fits(index: &View, sizes: &[usize], axis: usize) -> Result {
         && (0..sizes.len()).all(|other| other == axis || index.sizes[other] <= sizes[other]);
     ensure!(
         fits || index.count() == 0 || (index.rank() <= 1 && sizes.len() <= 1),
-        "indices of the sizes {:?} do not fit a tensor of the sizes {sizes:?}",
+        "indices of sizes {:?} do not fit a tensor of sizes {sizes:?}",
         index.sizes
     );
     Ok(())
@@ -175,7 +175,7 @@ fn source_fits(index: &View, source: &View) -> Result {
         && index.sizes.iter().zip(source.sizes).all(|(index, source)| index <= source);
     ensure!(
         fits || index.count() == 0 || (index.count() <= 1 && source.count() >= 1),
-        "the source has the sizes {:?}, the index {:?}",
+        "the source has sizes {:?}, which do not cover the index sizes {:?}",
         source.sizes,
         index.sizes
     );
@@ -263,7 +263,7 @@ fn write_part(
 ) -> Result {
     ensure!(
         source.sizes == sizes,
-        "the source has the sizes {:?}, the part {sizes:?}",
+        "the source has sizes {:?}; the written region has sizes {sizes:?}",
         source.sizes
     );
     let dtype = out.dtype;
@@ -305,7 +305,7 @@ fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<In
         let start = by_axis.len();
         ensure!(
             sizes.get(start..start + view.rank()) == Some(view.sizes),
-            "a mask of the sizes {:?} does not fit dimension {start} of {sizes:?}",
+            "a mask of sizes {:?} does not fit dimension {start} of {sizes:?}",
             view.sizes
         );
         let mask = view.contiguous::<i64>();
@@ -317,7 +317,7 @@ fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<In
     }
     ensure!(
         by_axis.len() <= sizes.len(),
-        "{} dimensions are indexed of {}",
+        "{} dimensions are indexed; the tensor has {}",
         by_axis.len(),
         sizes.len()
     );
@@ -442,7 +442,7 @@ fn topk(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let largest = x.bool(3)?;
     let size = view.sizes.get(axis).copied().unwrap_or(1);
     let k = usize::try_from(x.int(1)?).ok().filter(|k| *k <= size);
-    let Some(k) = k else { fail!("the first {} elements are requested of {size}", x.int(1)?) };
+    let Some(k) = k else { fail!("`k` must be from 0 to {size}, got {}", x.int(1)?) };
     let mut sizes = view.sizes.to_vec();
     if let Some(size) = sizes.get_mut(axis) {
         *size = k;

@@ -105,7 +105,7 @@ fn multiply_into(
         return Ok(());
     }
     if is_complex(out.dtype) {
-        ensure!(bias.is_none(), "complex tensors take no bias here");
+        ensure!(bias.is_none(), "a bias is not supported for complex tensors");
         return multiply_complex(extents, left, right, out);
     }
     let compute = Compute::of(left.dtype)?;
@@ -159,7 +159,7 @@ fn matrices(left: View, right: View, out: &OutTensor) -> Result {
 }
 
 fn mismatch<T>(left: View, right: View) -> Result<T> {
-    fail!("matrices of the sizes {:?} and {:?} cannot be multiplied", left.sizes, right.sizes)
+    fail!("matrices of sizes {:?} and {:?} cannot be multiplied", left.sizes, right.sizes)
 }
 
 fn product(x: &Arguments, out: &mut [OutTensor]) -> Result {
@@ -205,7 +205,7 @@ fn linear(x: &Arguments, out: &mut [OutTensor]) -> Result {
         same_type(&bias, &out[0])?;
         ensure!(
             bias.sizes == [*columns],
-            "the bias has the sizes {:?}, not [{columns}]",
+            "the bias has sizes {:?}; expected [{columns}]",
             bias.sizes
         );
     }

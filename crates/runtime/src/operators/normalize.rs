@@ -13,7 +13,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_log_softmax.out", "TIB>T", log_softmax),
     kernel("aten::_native_batch_norm_legit.no_stats_out", "TttBDD>TTT", batch_norm_of_batch),
     kernel("aten::_native_batch_norm_legit.out", "TttMMBDD>TTT", |x, out| {
-        ensure!(!x.bool(5)?, "batches are only normalized by running statistics, not trained on");
+        ensure!(!x.bool(5)?, "batch normalization in training mode is not supported");
         // The statistics are the first outputs and stay unchanged.
         let (statistics, results) = out.split_at_mut(2);
         let [mean, variance] = [statistics[0].view(), statistics[1].view()];
@@ -38,7 +38,7 @@ fn extents(view: &View, dimension: i64) -> Result<[usize; 3]> {
 fn float_tensor<'a>(x: &Arguments<'a>, out: &OutTensor) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     float_output(out)?;
-    ensure!(is_floating(view.dtype), "the tensor must hold floats, got `{:?}`", view.dtype);
+    ensure!(is_floating(view.dtype), "the tensor must have a float type, got `{:?}`", view.dtype);
     Ok(view)
 }
 
@@ -125,7 +125,8 @@ fn affine(x: &Arguments, first: usize, count: usize) -> Result<Affine> {
         Some(view) => {
             ensure!(
                 view.count() == count && is_floating(view.dtype),
-                "weight or bias have the sizes {:?}; expected {count} floats",
+                "the weight or bias has type `{:?}` and sizes {:?}; expected {count} floats",
+                view.dtype,
                 view.sizes
             );
             Ok(Some(view.contiguous::<f64>()))
@@ -154,7 +155,7 @@ fn layer_norm(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let epsilon = x.double(4)?;
     ensure!(
         !shape.is_empty() && view.sizes.ends_with(&shape),
-        "a tensor of the sizes {:?} has no elements of the shape {shape:?}",
+        "the sizes {:?} must end with the normalized shape {shape:?}",
         view.sizes
     );
     let length: usize = shape.iter().product();
@@ -183,8 +184,7 @@ fn group_norm(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let count = crate::view::count(&[batch, channels, pixels])?;
     ensure!(
         groups > 0 && channels % groups == 0 && count == view.count(),
-        "{batch} images of {channels} channels and {pixels} pixels in {groups} groups are not a tensor of the \
-         sizes {:?}",
+        "batch {batch}, {channels} channels, {pixels} pixels and {groups} groups do not match a tensor of sizes {:?}",
         view.sizes
     );
     let affine = affine(x, 1, channels)?;
@@ -262,7 +262,8 @@ fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [OutTen
     for statistic in running {
         ensure!(
             statistic.count() == channels && is_floating(statistic.dtype),
-            "a statistic has the sizes {:?}; expected {channels} floats",
+            "a running statistic has type `{:?}` and sizes {:?}; expected {channels} floats",
+            statistic.dtype,
             statistic.sizes
         );
     }
@@ -279,7 +280,7 @@ fn batch_norm_of_batch(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     same_type(&view, &out[0])?;
     let epsilon = x.double(5)?;
-    ensure!(view.rank() >= 2, "the tensor must have rank 2 or more, got {}", view.rank());
+    ensure!(view.rank() >= 2, "the rank must be at least 2, got {}", view.rank());
     let [channels, inner] = channels(&view);
     out[0].resize(view.sizes)?;
     out[1].resize(&[channels])?;

@@ -36,7 +36,7 @@ fn tables(
         let is_small = |padding: i64| padding.unsigned_abs() < most;
         let length = (is_small(before) && is_small(after)).then(|| before + after + size as i64);
         let Some(length) = length.filter(|length| *length >= 0 && is_small(*length)) else {
-            fail!("dimension {axis} of {size} elements cannot be padded by {before} and {after}");
+            fail!("dimension {axis} of size {size} cannot be padded by {before} and {after}");
         };
         let place = |index: i64| {
             source(index - before, size as i64).map_or(NOWHERE, |source| source as usize)
@@ -56,7 +56,7 @@ fn constant(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (padding, value) = (x.ints(1)?, x.scalar(2)?);
     ensure!(
         padding.len() % 2 == 0 && padding.len() <= 2 * view.rank(),
-        "{padding:?} pad a tensor of the rank {}",
+        "the padding {padding:?} does not match rank {}",
         view.rank()
     );
     let inside = |index: i64, size: i64| (0..size).contains(&index).then_some(index);
@@ -92,12 +92,14 @@ fn mirror(
     let rank = view.rank();
     ensure!(
         padding.len() == 2 * dimensions && (rank == dimensions + 1 || rank == dimensions + 2),
-        "padding {dimensions} dimensions takes two numbers for each, and a tensor with one or two dimensions more, \
-         got {padding:?} and rank {rank}"
+        "{dimensions}-D padding requires {} numbers and rank {} or {}, got {padding:?} and rank {rank}",
+        2 * dimensions,
+        dimensions + 1,
+        dimensions + 2
     );
     let tables = tables(&view, padding, source)?;
     let known = tables.iter().flatten().all(|index| *index != NOWHERE);
-    ensure!(known, "{padding:?} pad further than the tensor's sizes {:?} reach", view.sizes);
+    ensure!(known, "the padding {padding:?} is too large for a tensor of sizes {:?}", view.sizes);
     resize(&tables, &mut out[0])?;
     take_by_tables(view, &tables, &mut out[0]);
     Ok(())

@@ -30,7 +30,7 @@ struct Windows {
 fn image(view: &View) -> Result<[usize; 2]> {
     match view.sizes {
         [.., height, width] if view.rank() == 3 || view.rank() == 4 => Ok([*height, *width]),
-        sizes => fail!("the tensor has the sizes {sizes:?}; expected three or four dimensions"),
+        sizes => fail!("the tensor has sizes {sizes:?}; expected three or four dimensions"),
     }
 }
 
@@ -54,14 +54,14 @@ impl Windows {
         let least = [(kernel, 1), (stride, 1), (padding, 0), (dilation, 1)];
         ensure!(
             least.iter().all(|(pair, least)| pair.iter().all(|n| (*least..1 << 31).contains(n))),
-            "windows of {kernel:?} with stride {stride:?}, padding {padding:?} and dilation {dilation:?} do not fit the input"
+            "kernel {kernel:?}, stride {stride:?}, padding {padding:?} or dilation {dilation:?} is out of range"
         );
         let mut output = [0; 2];
         for axis in 0..2 {
             let (size, stride, padding) = (input[axis] as i64, stride[axis], padding[axis]);
             ensure!(
                 padding <= kernel[axis] / 2,
-                "the padding of {padding} is more than half of the window of {}",
+                "the padding must be at most half the kernel size {}, got {padding}",
                 kernel[axis]
             );
             let reach = i128::from(dilation[axis]) * i128::from(kernel[axis] - 1) + 1;
@@ -73,7 +73,7 @@ impl Windows {
             }
             let Some(length) = usize::try_from(length).ok().filter(|length| *length > 0) else {
                 fail!(
-                    "{size} elements are too few for windows of {reach} and padding of {padding}"
+                    "{size} elements are too few for windows of {reach} with a padding of {padding}"
                 );
             };
             output[axis] = length;
@@ -148,9 +148,10 @@ fn largest_backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let sizes = with_image(&view, windows.output);
     ensure!(
         gradient.sizes == sizes && indices.sizes == sizes && indices.dtype == ScalarType::Long,
-        "gradient and indices have the sizes {:?} and {:?}; the windows are {sizes:?}",
+        "gradient and indices must have sizes {sizes:?}, got {:?} and {:?} of type `{:?}`",
         gradient.sizes,
-        indices.sizes
+        indices.sizes,
+        indices.dtype
     );
     out[0].resize(view.sizes)?;
     let (gradients, indices) = (gradient.contiguous::<f64>(), indices.contiguous::<i64>());
@@ -158,7 +159,7 @@ fn largest_backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut sums = vec![0.0; view.count()];
     for (place, (gradient, index)) in gradients.iter().zip(indices).enumerate() {
         let Some(index) = usize::try_from(index).ok().filter(|index| *index < pixels) else {
-            ensure!(index == -1, "pixel {index} is out of range; the image has {pixels}");
+            ensure!(index == -1, "pixel {index} is out of range; the image has {pixels} pixels");
             continue;
         };
         sums[place / results * pixels + index] += gradient;
@@ -173,7 +174,7 @@ fn averaged(view: &View, out: &OutTensor) -> Result {
     let dtype = view.dtype;
     ensure!(
         is_floating(dtype) || dtype == ScalarType::Long,
-        "the tensor must hold floats or `Long`, got `{dtype:?}`"
+        "the tensor must have a float type or `Long`, got `{dtype:?}`"
     );
     Ok(())
 }
@@ -183,7 +184,7 @@ fn average(x: &Arguments, out: &mut [OutTensor]) -> Result {
     averaged(&view, &out[0])?;
     let windows = Windows::new(x, &view, 1, false)?;
     let (counts_padding, divisor) = (x.bool(5)?, x.optional_int(6)?);
-    ensure!(divisor != Some(0), "`divisor_override` is 0");
+    ensure!(divisor != Some(0), "`divisor_override` must not be 0");
     out[0].resize(&with_image(&view, windows.output))?;
     compute!(Compute::of(view.dtype)?, N => {
         let numbers = view.contiguous::<N>();
@@ -212,7 +213,7 @@ fn adaptive_average(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let wanted = x.pair(1, None)?;
     ensure!(
         wanted.iter().all(|size| (1..1 << 31).contains(size)) && !view.sizes[1..].contains(&0),
-        "{wanted:?} averages of {input:?} pixels cannot be computed"
+        "an image of {input:?} pixels cannot be averaged to {wanted:?}"
     );
     let output = wanted.map(|size| size as usize);
     out[0].resize(&with_image(&view, output))?;

@@ -13,7 +13,7 @@ pub(super) const TABLE: &[Kernel] = &[
     number_kernel("aten::sym_numel", "T", |x| Ok(Scalar::Int(x.tensor(0)?.count() as i64))),
     number_kernel("aten::sym_size.int", "TI", |x| {
         let view = x.tensor(0)?;
-        ensure!(view.rank() > 0, "a scalar has no sizes");
+        ensure!(view.rank() > 0, "a scalar has no dimensions");
         Ok(Scalar::Int(view.sizes[wrap_dimension(x.int(1)?, view.rank())?] as i64))
     }),
     number_kernel("executorch_prim::add.Scalar", "SS", |x| {
@@ -75,7 +75,7 @@ fn numbers(x: &Arguments) -> Result<(Scalar, Scalar)> {
     let pair = (x.scalar(0)?, x.scalar(1)?);
     ensure!(
         !pair.0.is_bool() && !pair.1.is_bool(),
-        "the operands are {:?} and {:?}; expected integers or floats",
+        "the operands must be integers or floats, got {:?} and {:?}",
         pair.0,
         pair.1
     );
@@ -91,7 +91,7 @@ fn arithmetic(
     match (a, b) {
         (Scalar::Int(a), Scalar::Int(b)) => match integers(a, b) {
             Some(result) => Ok(Scalar::Int(result)),
-            None => fail!("{a} and {b} have no result of 64 bits"),
+            None => fail!("the result for {a} and {b} is undefined or exceeds 64 bits"),
         },
         _ => Ok(Scalar::Double(floats(a.as_f64(), b.as_f64()))),
     }
@@ -117,13 +117,13 @@ fn floor_divide(a: f64, b: f64) -> f64 {
 
 fn modulo(x: &Arguments) -> Result<Scalar> {
     let (Scalar::Int(a), Scalar::Int(b)) = numbers(x)? else {
-        fail!("only integers have a modulus");
+        fail!("the operands of a modulus must be integers");
     };
     // Python's modulus, which the exporter used, has the sign of the divisor.
     let floor = divide(a, b, true).and_then(|quotient| a.checked_sub(quotient.checked_mul(b)?));
     match floor {
         Some(rest) => Ok(Scalar::Int(rest)),
-        None => fail!("{a} has no modulus by {b}"),
+        None => fail!("{a} modulo {b} is undefined or exceeds 64 bits"),
     }
 }
 
@@ -146,7 +146,7 @@ fn rounded(x: &Arguments, round: impl Fn(f64) -> f64) -> Result<Scalar> {
 
 fn local_scalar(x: &Arguments) -> Result<Scalar> {
     let view = x.tensor(0)?;
-    ensure!(view.count() >= 1, "a tensor without elements is not a number");
+    ensure!(view.count() >= 1, "an empty tensor cannot be converted to a number");
     Compute::of(view.dtype)?;
     Ok(match view.dtype {
         ScalarType::Bool => Scalar::Bool(view.at::<i64>(0) != 0),
@@ -164,7 +164,7 @@ fn copy_index(x: &Arguments, out: &mut [OutTensor]) -> Result {
     same_type(&view, out)?;
     ensure!(
         out.sizes.get(1..) == Some(view.sizes) && out.is_contiguous(),
-        "a tensor of the sizes {:?} is not a part of one of {:?}",
+        "a tensor of sizes {:?} does not match a slice of the output, which has sizes {:?}",
         view.sizes,
         out.sizes
     );

@@ -96,7 +96,7 @@ fn plan(view: &View, axes: Axes, keep: bool) -> Result<Plan> {
     for &dim in list {
         let axis = view.dimension(dim)?;
         if let Some(reduced) = is_reduced.get_mut(axis) {
-            ensure!(!*reduced, "dimension {axis} is reduced twice");
+            ensure!(!*reduced, "dimension {axis} is repeated");
             *reduced = true;
         }
     }
@@ -138,7 +138,8 @@ fn output_type(dtype: Option<ScalarType>, out: &OutTensor) -> Result {
     let found = out.dtype;
     ensure!(
         dtype.is_none_or(|dtype| dtype == found),
-        "`dtype` is {dtype:?}, the output is of `{found:?}`"
+        "`dtype` is `{:?}`, but the output has type `{found:?}`",
+        dtype.unwrap_or(found)
     );
     Ok(())
 }
@@ -210,7 +211,7 @@ fn variance(x: &Arguments, correction: f64, keep: bool, out: &mut [OutTensor]) -
     for out in &*out {
         float_output(out)?;
     }
-    ensure!(is_floating(view.dtype), "the tensor must hold floats, got `{:?}`", view.dtype);
+    ensure!(is_floating(view.dtype), "the tensor must have a float type, got `{:?}`", view.dtype);
     let plan = plan(&view, list_or_all(x.optional_ints(1)?), keep)?;
     let numbers = view.contiguous::<f64>();
     let count = plan.offsets.len() as f64;
@@ -246,7 +247,7 @@ fn extremum(x: &Arguments, out: &mut [OutTensor], largest: bool) -> Result {
 fn reduce_to_extremum(view: View, plan: &Plan, largest: bool, out: &mut OutTensor) -> Result {
     ensure!(
         !plan.offsets.is_empty() || plan.starts.is_empty(),
-        "no elements have an extremum; the tensor has the sizes {:?}",
+        "cannot reduce an empty dimension of a tensor of sizes {:?} to its extremum",
         view.sizes
     );
     compute!(Compute::of(view.dtype)?, N => {
@@ -309,7 +310,7 @@ fn select(
     let plan = plan(&view, axes, keep)?;
     ensure!(
         !plan.offsets.is_empty() || plan.starts.is_empty(),
-        "no elements have an extremum; the tensor has the sizes {:?}",
+        "cannot reduce an empty dimension of a tensor of sizes {:?} to its extremum",
         view.sizes
     );
     indices.resize(&plan.sizes)?;

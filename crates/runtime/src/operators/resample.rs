@@ -19,7 +19,10 @@ fn images(view: &View) -> Result<[usize; 4]> {
         [batch, channels, height, width] if height > 0 && width > 0 => {
             Ok([batch, channels, height, width])
         }
-        _ => fail!("the tensor has the sizes {:?}; expected images of four dimensions", view.sizes),
+        _ => fail!(
+            "the tensor has sizes {:?}; expected four dimensions and non-empty images",
+            view.sizes
+        ),
     }
 }
 
@@ -34,7 +37,7 @@ fn resized(
             let wanted = [*height, *width];
             ensure!(
                 wanted.iter().all(|size| (1..1 << 31).contains(size)),
-                "the output's size is {wanted:?}"
+                "the output sizes must be positive and below 2^31, got {wanted:?}"
             );
             Ok((wanted.map(|size| size as usize), [None; 2]))
         }
@@ -43,11 +46,11 @@ fn resized(
             let wanted = [scaled(0, *down), scaled(1, *right)];
             ensure!(
                 wanted.iter().all(|size| (1.0..2e9).contains(size)),
-                "the factors {down} and {right} make no image of {input:?} pixels"
+                "the scale factors {down} and {right} are invalid for an image of {input:?} pixels"
             );
             Ok((wanted.map(|size| size as usize), [Some(*down), Some(*right)]))
         }
-        _ => fail!("the output's size is to be given by two sizes or by two factors"),
+        _ => fail!("expected either two output sizes or two scale factors"),
     }
 }
 
@@ -148,7 +151,7 @@ fn bilinear_antialiased(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let wanted = x.ints(1)?;
     ensure!(
         wanted.len() == 2 && wanted.iter().all(|size| (1..1 << 31).contains(size)),
-        "the output must have two sizes, got {wanted:?}"
+        "expected two output sizes, positive and below 2^31, got {wanted:?}"
     );
     let output = [wanted[0] as usize, wanted[1] as usize];
     let factors = match (x.optional_double(3)?, x.optional_double(4)?) {
@@ -276,9 +279,12 @@ fn grid_sampler(x: &Arguments, out: &mut [OutTensor]) -> Result {
     same_type(&grid, &out[0])?;
     float_output(&out[0])?;
     let [grids, rows, columns, 2] = *grid.sizes else {
-        fail!("the grid has the sizes {:?}; expected four dimensions, the last of 2", grid.sizes);
+        fail!("the grid has sizes {:?}; expected four dimensions, the last of size 2", grid.sizes);
     };
-    ensure!(grids == batch, "there are {batch} images and {grids} grids");
+    ensure!(
+        grids == batch,
+        "the numbers of images and grids must be equal, got {batch} and {grids}"
+    );
     resize(&view, [rows, columns], &mut out[0])?;
     let (mode, aligned) = (x.int(2)?, x.bool(4)?);
     ensure!((0..3).contains(&mode), "`interpolation_mode` must be 0, 1 or 2, got {mode}");

@@ -23,11 +23,11 @@ pub(super) const TABLE: &[Kernel] = &[
 fn clamp(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let bounds = [x.optional_scalar(1)?, x.optional_scalar(2)?];
-    ensure!(bounds.iter().any(Option::is_some), "neither `min` nor `max` is given");
+    ensure!(bounds.iter().any(Option::is_some), "at least one of `min` and `max` is required");
     let common =
         bounds.iter().flatten().fold(view.dtype, |dtype, &bound| promote_scalar(dtype, bound));
     let dtype = out[0].dtype;
-    ensure!(common == dtype, "the result is of `{common:?}`, the output of `{dtype:?}`");
+    ensure!(common == dtype, "the result has type `{common:?}`, but the output has `{dtype:?}`");
     for bound in bounds.into_iter().flatten() {
         ensure!(fits(bound, dtype), "the bound {} does not fit `{dtype:?}`", bound.as_f64());
     }
@@ -44,7 +44,7 @@ fn clamp(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn clamp_tensors(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let (low, high) = (x.optional_tensor(1)?, x.optional_tensor(2)?);
-    ensure!(low.is_some() || high.is_some(), "neither `min` nor `max` is given");
+    ensure!(low.is_some() || high.is_some(), "at least one of `min` and `max` is required");
     let mut common = view.dtype;
     for bound in [low, high].into_iter().flatten() {
         common = promote(common, bound.dtype)?;
@@ -69,7 +69,7 @@ fn choose(x: &Arguments, out: &mut [OutTensor]) -> Result {
     );
     let common = promote(views[1].dtype, views[2].dtype)?;
     let dtype = out[0].dtype;
-    ensure!(common == dtype, "the result is of `{common:?}`, the output of `{dtype:?}`");
+    ensure!(common == dtype, "the result has type `{common:?}`, but the output has `{dtype:?}`");
     resize_to_broadcast(&views, &mut out[0])?;
     compute!(Compute::of(common)?, N => map(views, &mut out[0], |[condition, a, b]: [N; 3]| {
         if condition.is_true() { a } else { b }
@@ -114,7 +114,7 @@ fn masked_scatter(x: &Arguments, out: &mut [OutTensor]) -> Result {
             }
         }
     });
-    ensure!(!missing, "the mask has more elements to fill than the source has");
+    ensure!(!missing, "the mask selects more elements than the source has");
     Ok(())
 }
 

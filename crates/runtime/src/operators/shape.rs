@@ -65,10 +65,14 @@ fn permute(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut axes = Vec::with_capacity(dims.len());
     for &dim in dims {
         let axis = axis_of(&view, dim)?;
-        ensure!(!axes.contains(&axis), "{dims:?} name a dimension twice");
+        ensure!(!axes.contains(&axis), "dimension {axis} is repeated in {dims:?}");
         axes.push(axis);
     }
-    ensure!(axes.len() == view.rank(), "{dims:?} order {} dimensions", view.rank());
+    ensure!(
+        axes.len() == view.rank(),
+        "{dims:?} is not a permutation of {} dimensions",
+        view.rank()
+    );
     permute_by(view, &axes, &mut out[0])
 }
 
@@ -85,7 +89,7 @@ fn transpose(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn transpose_matrix(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let rank = view.rank();
-    ensure!(rank <= 2, "the tensor must have a rank of at most 2, got {rank}");
+    ensure!(rank <= 2, "the rank must be at most 2, got {rank}");
     let axes: Vec<usize> = (0..rank).rev().collect();
     permute_by(view, &axes, &mut out[0])
 }
@@ -95,7 +99,7 @@ fn expand(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let wanted = x.ints(1)?;
     let lead = wanted.len().checked_sub(view.rank());
     let Some(lead) = lead else {
-        fail!("a tensor of the sizes {:?} cannot be expanded to {wanted:?}", view.sizes);
+        fail!("a tensor of sizes {:?} cannot be expanded to {wanted:?}", view.sizes);
     };
     let size = |(axis, wanted): (usize, &i64)| match (axis.checked_sub(lead), *wanted) {
         (Some(axis), -1) => view.sizes[axis] as i64,
@@ -111,7 +115,7 @@ fn repeat(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let repeats = sizes_of(x.ints(1)?)?;
     let lead = repeats.len().checked_sub(view.rank());
     let Some(lead) = lead else {
-        fail!("{repeats:?} repeat a tensor of the rank {}", view.rank());
+        fail!("{repeats:?} has too few repeats for rank {}", view.rank());
     };
     let sizes: Vec<usize> =
         std::iter::repeat_n(1, lead).chain(view.sizes.iter().copied()).collect();
@@ -139,12 +143,12 @@ fn repeat_interleave(x: &Arguments, out: &mut [OutTensor]) -> Result {
     ensure!(view.rank() == 1, "the repeats must have rank 1, got {}", view.rank());
     crate::number::Compute::of(view.dtype)?;
     let repeats = view.numbers::<i64>();
-    ensure!(repeats.iter().all(|times| *times >= 0), "a number of repeats is negative");
+    ensure!(repeats.iter().all(|times| *times >= 0), "repeats must not be negative");
     let total = repeats.iter().try_fold(0i64, |total, times| total.checked_add(*times));
     let expected = x.optional_int(1)?;
     let total = total.filter(|total| expected.is_none_or(|expected| expected == *total));
     let Some(total) = total else {
-        fail!("`output_size` is {expected:?}, which is not the sum of the repeats");
+        fail!("`output_size` must be the sum of the repeats, got {expected:?}");
     };
     out[0].resize(&[total as usize])?;
     let numbers = repeats
@@ -163,7 +167,7 @@ fn flip(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut seen = Vec::new();
     for &dim in x.ints(1)? {
         let axis = view.dimension(dim)?;
-        ensure!(!seen.contains(&axis), "dimension {axis} is flipped twice");
+        ensure!(!seen.contains(&axis), "dimension {axis} is repeated");
         seen.push(axis);
         if axis < view.rank() {
             start += strides[axis] * view.sizes[axis].saturating_sub(1);
@@ -182,7 +186,10 @@ fn roll(x: &Arguments, out: &mut [OutTensor]) -> Result {
         (0..size as i64).map(|index| (index - shift).rem_euclid(size as i64) as usize).collect()
     };
     if dims.is_empty() {
-        ensure!(shifts.len() == 1, "without dimensions, one shift is expected, got {shifts:?}");
+        ensure!(
+            shifts.len() == 1,
+            "`shifts` must have one element if `dims` is empty, got {shifts:?}"
+        );
         let shift = shifts[0] % view.count().max(1) as i64;
         let flat = View { sizes: &[view.count()], order: &[0], ..view };
         let bytes = view.contiguous_bytes();
@@ -196,7 +203,10 @@ fn roll(x: &Arguments, out: &mut [OutTensor]) -> Result {
         out[0].put_contiguous_bytes(&moved);
         return Ok(());
     }
-    ensure!(shifts.len() == dims.len(), "{shifts:?} are the shifts of dimensions {dims:?}");
+    ensure!(
+        shifts.len() == dims.len(),
+        "the numbers of shifts and dimensions must be equal, got {shifts:?} and {dims:?}"
+    );
     let mut total = vec![0i64; view.rank()];
     for (&shift, &dim) in shifts.iter().zip(dims) {
         let axis = axis_of(&view, dim)?;
@@ -233,7 +243,7 @@ fn narrow(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let first = if start < 0 { start.saturating_add(size) } else { start };
     ensure!(
         first >= 0 && length >= 0 && first.checked_add(length).is_some_and(|end| end <= size),
-        "{length} elements from {start} on exceed the size {size}"
+        "{length} elements from index {start} are out of range for size {size}"
     );
     take_part(view, axis, [first as usize, length as usize, 1], &mut out[0])
 }
@@ -290,7 +300,7 @@ fn unbind(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(1)?)?;
     let size = view.sizes[axis];
-    ensure!(out.len() == size, "{size} tensors are unbound to {} outputs", out.len());
+    ensure!(out.len() == size, "cannot unbind {size} tensors to {} outputs", out.len());
     for (index, out) in out.iter_mut().enumerate() {
         select_at(view, axis, index, out)?;
     }
@@ -302,7 +312,7 @@ fn split_into(view: View, axis: usize, lengths: &[usize], out: &mut [OutTensor])
     let total = lengths.iter().try_fold(0usize, |total, length| total.checked_add(*length));
     ensure!(
         total == Some(size) && lengths.len() == out.len(),
-        "{size} elements are split into {lengths:?} for {} outputs",
+        "cannot split {size} elements into {lengths:?} for {} outputs",
         out.len()
     );
     let mut start = 0;
@@ -317,10 +327,17 @@ fn split(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(2)?)?;
     let (size, length) = (view.sizes[axis], x.int(1)?);
-    ensure!(length > 0 || (size == 0 && length == 0), "the parts have {length} elements");
+    ensure!(
+        length > 0 || (size == 0 && length == 0),
+        "the size of the parts must be positive, got {length}"
+    );
     let length = (length as usize).clamp(1, size.max(1));
     let count = size.div_ceil(length).max(1);
-    ensure!(count == out.len(), "{size} elements make {count} parts, not {}", out.len());
+    ensure!(
+        count == out.len(),
+        "{size} elements split into {count} parts, but there are {} outputs",
+        out.len()
+    );
     let lengths: Vec<usize> =
         (0..count).map(|part| length.min(size - (part * length).min(size))).collect();
     split_into(view, axis, &lengths, out)
@@ -331,7 +348,7 @@ fn split_with_sizes(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let axis = axis_of(&view, x.int(2)?)?;
     let lengths = x.ints(1)?.iter().map(|length| usize::try_from(*length).ok());
     let Some(lengths) = lengths.collect::<Option<Vec<usize>>>() else {
-        fail!("a part has a negative length: {:?}", x.ints(1)?);
+        fail!("sizes of parts must not be negative, got {:?}", x.ints(1)?);
     };
     split_into(view, axis, &lengths, out)
 }
@@ -339,7 +356,7 @@ fn split_with_sizes(x: &Arguments, out: &mut [OutTensor]) -> Result {
 /// A copy with other sizes and the same element order.
 fn take_reshaped(view: View, sizes: &[usize], out: &mut OutTensor) -> Result {
     let (count, wanted) = (view.count(), crate::view::count(sizes)?);
-    ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
+    ensure!(count == wanted, "{count} elements cannot be reshaped to sizes {sizes:?}");
     out.resize(sizes)?;
     out.put_contiguous_bytes(&view.contiguous_bytes());
     Ok(())
@@ -351,7 +368,7 @@ pub(crate) fn inferred_sizes(wanted: &[i64], count: usize) -> Result<Vec<usize>>
     if let Some(unknown) = wanted.iter().position(|size| *size == -1) {
         sizes[unknown] = 1;
         let known = crate::view::count(&sizes_of(&sizes)?)?;
-        ensure!(known > 0, "the missing size of {wanted:?} cannot be inferred");
+        ensure!(known > 0, "the size -1 in {wanted:?} cannot be inferred");
         sizes[unknown] = (count / known) as i64;
     }
     sizes_of(&sizes)
@@ -376,7 +393,7 @@ fn squeeze(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut axes = Vec::new();
     for &dim in dims {
         let axis = view.dimension(dim)?;
-        ensure!(!axes.contains(&axis), "dimension {axis} is given twice");
+        ensure!(!axes.contains(&axis), "dimension {axis} is repeated");
         axes.push(axis);
     }
     let kept = view.sizes.iter().enumerate();
@@ -411,7 +428,7 @@ fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut OutTensor) -> 
         if view.dtype != out.dtype {
             ensure!(
                 can_cast(view.dtype, out.dtype),
-                "a tensor of `{:?}` cannot be written as `{:?}`",
+                "a `{:?}` tensor cannot be written as `{:?}`",
                 view.dtype,
                 out.dtype
             );
@@ -443,7 +460,7 @@ fn convert(view: View, out: &OutTensor) -> Result<Vec<u8>> {
 /// Empty vectors are skipped, as in PyTorch.
 fn concatenate(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut views = x.tensors(0)?;
-    ensure!(!views.is_empty(), "expected at least one tensor to join");
+    ensure!(!views.is_empty(), "expected at least one tensor to concatenate");
     if views.iter().any(|view| view.sizes != [0]) {
         views.retain(|view| view.sizes != [0]);
     }
@@ -455,7 +472,7 @@ fn concatenate(x: &Arguments, out: &mut [OutTensor]) -> Result {
                 .all(|other| other == axis || view.sizes[other] == first.sizes[other]);
         ensure!(
             fits,
-            "tensors of the sizes {:?} and {:?} cannot be joined along dimension {axis}",
+            "tensors of sizes {:?} and {:?} cannot be concatenated along dimension {axis}",
             first.sizes,
             view.sizes
         );
@@ -475,7 +492,7 @@ fn stack(x: &Arguments, out: &mut [OutTensor]) -> Result {
     for view in &views {
         ensure!(
             view.sizes == first.sizes,
-            "tensors of the sizes {:?} and {:?} cannot be stacked",
+            "tensors of sizes {:?} and {:?} cannot be stacked",
             first.sizes,
             view.sizes
         );
@@ -490,7 +507,7 @@ fn diagonal(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let offset = x.int(1)?;
     let [first, second] = [axis_of(&view, x.int(2)?)?, axis_of(&view, x.int(3)?)?];
-    ensure!(first != second, "the diagonal is one of dimension {first} and itself");
+    ensure!(first != second, "the two dimensions of a diagonal must differ, both are {first}");
     let [down, right] = [(-offset).max(0), offset.max(0)].map(|start| start as usize);
     let length =
         view.sizes[first].saturating_sub(down).min(view.sizes[second].saturating_sub(right));
@@ -516,7 +533,7 @@ fn unfold(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let whole = view.sizes[axis];
     ensure!(
         size >= 0 && size as usize <= whole && step > 0,
-        "windows of {size} elements in steps of {step} do not fit {whole}"
+        "windows of {size} elements with step {step} do not fit dimension {axis} of size {whole}"
     );
     let size = size as usize;
     let step = (step as usize).min(whole.max(1));
@@ -534,7 +551,10 @@ fn unfold(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn as_strided(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let (sizes, strides) = (sizes_of(x.ints(1)?)?, sizes_of(x.ints(2)?)?);
-    ensure!(sizes.len() == strides.len(), "sizes {sizes:?} and strides {strides:?} differ in rank");
+    ensure!(
+        sizes.len() == strides.len(),
+        "sizes {sizes:?} and strides {strides:?} differ in length"
+    );
     let offset = usize::try_from(x.optional_int(3)?.unwrap_or(0)).ok();
     let mut last = offset;
     for (size, stride) in sizes.iter().zip(&strides) {
@@ -546,7 +566,10 @@ fn as_strided(x: &Arguments, out: &mut [OutTensor]) -> Result {
         return Ok(());
     }
     let Some(offset) = offset.filter(|_| last.is_some_and(|last| last < view.count())) else {
-        fail!("sizes {sizes:?} with strides {strides:?} reach out of {} elements", view.count());
+        fail!(
+            "sizes {sizes:?} with strides {strides:?} exceed the tensor's {} elements",
+            view.count()
+        );
     };
     take(view, offset, &strides, &mut out[0]);
     Ok(())
@@ -558,7 +581,7 @@ fn planes(view: &View) -> Result<[usize; 4]> {
         [outer @ .., channels, height, width] => {
             Ok([outer.iter().product(), *channels, *height, *width])
         }
-        sizes => fail!("the tensor has the sizes {sizes:?}; expected three dimensions or more"),
+        sizes => fail!("the tensor has sizes {sizes:?}; expected at least three dimensions"),
     }
 }
 
@@ -580,7 +603,7 @@ fn pixel_shuffle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let factor = usize::try_from(x.int(1)?).unwrap_or(0).min(1 << 15);
     ensure!(
         factor > 0 && channels % (factor * factor) == 0,
-        "{channels} channels are no multiple of the square of {}",
+        "the number of channels, {channels}, must be a multiple of the square of the factor {}",
         x.int(1)?
     );
     let channels = channels / (factor * factor);
@@ -599,7 +622,7 @@ fn pixel_unshuffle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let factor = usize::try_from(x.int(1)?).unwrap_or(0).min(1 << 15);
     ensure!(
         factor > 0 && height % factor == 0 && width % factor == 0,
-        "{height} by {width} pixels are no multiple of {}",
+        "height {height} and width {width} must be multiples of the factor {}",
         x.int(1)?
     );
     let (height, width) = (height / factor, width / factor);

@@ -132,7 +132,10 @@ fn bitwise_not(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     let dtype = view.dtype;
-    ensure!(!is_floating(dtype), "a tensor of `{dtype:?}` has no bits; expected integers");
+    ensure!(
+        !is_floating(dtype),
+        "bitwise operations require integers or booleans, got `{dtype:?}`"
+    );
     Compute::of(dtype)?;
     let is_bool = dtype == ScalarType::Bool;
     map([view], &mut out[0], |[x]: [i64; 1]| if is_bool { i64::from(x == 0) } else { !x })
@@ -256,8 +259,8 @@ fn glu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     let axis = view.dimension(x.int(1)?)?;
     let length = view.sizes.get(axis).copied().unwrap_or(1);
-    ensure!(length % 2 == 0, "dimension {axis} has {length} elements; expected an even number");
-    ensure!(is_floating(view.dtype), "the tensor must hold floats, got `{:?}`", view.dtype);
+    ensure!(length % 2 == 0, "the size of dimension {axis} must be even, got {length}");
+    ensure!(is_floating(view.dtype), "the tensor must have a float type, got `{:?}`", view.dtype);
     let mut sizes = view.sizes.to_vec();
     sizes[axis] = length / 2;
     out[0].resize(&sizes)?;

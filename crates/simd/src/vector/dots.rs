@@ -125,7 +125,7 @@ impl DotIsa {
     /// # Panics
     /// Panics if the machine does not support the instruction set.
     pub fn of(isa: Isa) -> DotIsa {
-        assert!(isa.is_available(), "this machine has no {isa}");
+        assert!(isa.is_available(), "this machine does not support {isa}");
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return match isa {
             Isa::Avx512 if is_x86_feature_detected!("avx512vnni") => DotIsa::Avx512Vnni,

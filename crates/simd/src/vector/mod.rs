@@ -314,7 +314,7 @@ fn round_to_f16(value: f32) -> f32 {
 /// Panics if the machine does not support it.
 #[inline]
 pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
-    assert!(isa.is_available(), "this machine has no {isa}");
+    assert!(isa.is_available(), "this machine does not support {isa}");
     // SAFETY: the machine supports the instruction set.
     unsafe { dispatch_unchecked(isa, kernel) }
 }

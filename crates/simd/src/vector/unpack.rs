@@ -24,7 +24,7 @@ impl Fields {
             1..=4 => &ALL[bits - 1],
             6 => &ALL[4],
             8 => &ALL[5],
-            _ => panic!("fields have 1, 2, 3, 4, 6 or 8 bits, not {bits}"),
+            _ => panic!("fields must have 1, 2, 3, 4, 6 or 8 bits, got {bits}"),
         }
     }
 

@@ -235,7 +235,7 @@ pub(super) fn late_slice(context: &Context<'_>, subject: Subject<'_>) -> Option<
     let begin = context.known(subject, "begin")?.elements.last()?.int()?;
     let is_small = || context.magnitude(subject, "x").is_some_and(|most| most <= MAX_SLICED);
     (begin != 0 && !is_small())
-        .then(|| Finding::of("begin", format!("begins at {begin} of the last axis")))?
+        .then(|| Finding::of("begin", format!("begins at index {begin} of the last axis")))?
 }
 
 pub(super) fn transposed_values(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {

@@ -32,7 +32,7 @@ pub(super) fn negative_indices(context: &Context<'_>, subject: Subject<'_>) -> O
 pub(super) fn half_attention(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let half = subject.kind == OpKind::ScaledDotProductAttention
         && context.operand(subject, "query")?.dtype == DType::Fp16;
-    half.then(|| Finding::of("query", "attends in `fp16`"))?
+    half.then(|| Finding::of("query", "computes attention in `fp16`"))?
 }
 
 /// Minimum batch size that is computed incorrectly on the GPU.
@@ -44,7 +44,7 @@ pub(super) fn attention_batch(context: &Context<'_>, subject: Subject<'_>) -> Op
     }
     let batch = context.operand(subject, "query")?.shape.first().and_then(Dim::known)?;
     (batch > MAX_ATTENTION_BATCH)
-        .then(|| Finding::of("query", format!("attends over a batch of {batch}")))?
+        .then(|| Finding::of("query", format!("computes attention over a batch of {batch}")))?
 }
 
 pub(super) fn slice_reshape(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -57,7 +57,7 @@ pub(super) fn slice_reshape(context: &Context<'_>, subject: Subject<'_>) -> Opti
     }
     let begin = context.known(slice, "begin")?.elements.last()?.int()?;
     (begin != 0).then(|| {
-        Finding::of("x", format!("reshapes a slice that begins at {begin} of its last axis"))
+        Finding::of("x", format!("reshapes a slice that begins at index {begin} of its last axis"))
     })?
 }
 

@@ -60,7 +60,7 @@ pub(super) fn half_overflow(context: &Context<'_>, subject: Subject<'_>) -> Opti
             found?
         }
     };
-    Finding::of("x", format!("casts {} to `fp16`, which ends at 65504", shown(found)))
+    Finding::of("x", format!("casts {} to `fp16`, whose maximum is 65504", shown(found)))
 }
 
 pub(super) fn vanishing_epsilon(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -135,7 +135,8 @@ pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Optio
     let half = context.operand(cast, "x")?.dtype == DType::Fp16;
     let extents = context.operand(subject, "x")?.shape.iter();
     let long = extents.map(|dim| dim.known().unwrap_or(u64::MAX)).any(|n| n > MAX_EXACT_HALF);
-    (half && long).then(|| Finding::of("indices", "takes indices that were `fp16` before"))?
+    (half && long)
+        .then(|| Finding::of("indices", "uses indices that were converted from `fp16`"))?
 }
 
 /// The elements of a constant of this type; `None` if they were not read or exceed the limit.

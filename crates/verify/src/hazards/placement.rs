@@ -94,7 +94,7 @@ pub(super) fn gather_for_slice(context: &Context<'_>, subject: Subject<'_>) -> O
     }
     let indices = context.known(subject, "indices")?;
     let index = indices.only()?.int()?;
-    Finding::of("indices", format!("takes the element {index} alone"))
+    Finding::of("indices", format!("selects only element {index}"))
 }
 
 pub(super) fn slice_to_end(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -103,12 +103,12 @@ pub(super) fn slice_to_end(context: &Context<'_>, subject: Subject<'_>) -> Optio
     }
     let size = context.known(subject, "size")?;
     let axis = size.elements.iter().position(|size| *size == Scalar::Int(-1))?;
-    Finding::of("size", format!("slices dimension {axis} by a size of -1"))
+    Finding::of("size", format!("slices dimension {axis} with a size of -1"))
 }
 
 pub(super) fn data_dependent_shape(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let depends = subject.kind == OpKind::NonZero && computes(context, subject);
-    depends.then(|| Finding::new("gives as many elements as the data has non-zero ones"))?
+    depends.then(|| Finding::new("returns as many elements as the data has non-zero values"))?
 }
 
 pub(super) fn while_loop(_: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -134,7 +134,7 @@ pub(super) fn unused_weight(context: &Context<'_>, subject: Subject<'_>) -> Opti
     let ConstantData::Weight(weight) = &subject.op.attributes.get("val")?.data else { return None };
     let used = subject.op.outputs.iter().any(|output| context.layout.uses[output.index()] > 0);
     let bytes = weight.data.as_ref().map_or("its".to_owned(), |data| data.len().to_string());
-    (!used).then(|| Finding::new(format!("is used by nothing, and costs {bytes} bytes")))?
+    (!used).then(|| Finding::new(format!("is unused and costs {bytes} bytes")))?
 }
 
 /// Whether the operation computes at run time; constants and arithmetic on shapes do not.

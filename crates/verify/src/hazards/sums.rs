@@ -25,7 +25,8 @@ pub(super) fn sum_overflow(context: &Context<'_>, subject: Subject<'_>) -> Optio
     let bias = row_sums(context, subject, "bias");
     let bias = bias.as_deref().unwrap_or_default();
     if let Some(large) = bias.iter().find(|value| value.is_finite() && **value >= SUM_LIMIT) {
-        return Finding::of("bias", format!("starts sums at {large}; {SUM_LIMIT} is infinite"));
+        let message = format!("starts sums at {large}; sums from {SUM_LIMIT} on are infinite");
+        return Finding::of("bias", message);
     }
     let most = context.magnitude(subject, "x").filter(|most| most.is_finite())?;
     let rows = row_sums(context, subject, "weight")?;
@@ -33,7 +34,8 @@ pub(super) fn sum_overflow(context: &Context<'_>, subject: Subject<'_>) -> Optio
     let sums = sums.map(|(row, sum)| most * sum + bias.get(row).copied().unwrap_or(0.0));
     let largest = sums.fold(0.0, f64::max);
     (largest.is_finite() && largest >= SUM_LIMIT).then(|| {
-        let message = format!("sums products up to {largest:.0}; {SUM_LIMIT} is infinite");
+        let message =
+            format!("sums products up to {largest:.0}; sums from {SUM_LIMIT} on are infinite");
         Finding::of("weight", message)
     })?
 }
@@ -81,7 +83,7 @@ pub(super) fn small_probabilities(context: &Context<'_>, subject: Subject<'_>) -
     let axis = tensor.shape.len().checked_sub(from_end)?;
     let keys = tensor.shape.get(axis)?.known()?;
     (tensor.dtype == DType::Fp16 && keys >= MANY_KEYS)
-        .then(|| Finding::of(parameter, format!("weighs {keys} values by probabilities")))?
+        .then(|| Finding::of(parameter, format!("weights {keys} values by probabilities")))?
 }
 
 /// The largest integer up to which `fp32` represents every integer.

@@ -263,7 +263,10 @@ fn warns_about_small_models_only_for_named_chip() {
 #[test]
 fn warnings_name_affected_chips() {
     let report = check(&sliced(4)).to_string();
-    assert!(report.contains("begins at 4 of the last axis (chips before A15 and M3)"), "{report}");
+    assert!(
+        report.contains("begins at index 4 of the last axis (chips before A15 and M3)"),
+        "{report}"
+    );
     let report = check(&sized(20_000)).to_string();
     assert!(
         report.contains("too large for the Neural Engine of A12, A13, A14, A15, M1, M2, M3"),

@@ -73,7 +73,7 @@ fn control_characters_do_not_reach_terminal() {
         "  |",
         "4 | x =  x,  y = //  [2J",
         "  |          ^^^",
-        "hint: it takes `x`",
+        "hint: its parameters are `x`",
     ];
     assert!(shown.contains(&expected.join("\n")), "{shown}");
 }

@@ -33,7 +33,7 @@ class MLModelAsset:
         for name, content in (blob_mapping or {}).items():
             folder, _, file_name = name.replace("@model_path/", "", 1).rpartition("/")
             if folder != "weights" or file_name in ("", ".", ".."):
-                raise ValueError(f"weights are files `weights/NAME`, got `{name}`")
+                raise ValueError(f"weight paths must have the form `weights/NAME`, got `{name}`")
             if weights is None:
                 weights = os.path.join(temporary(), "weights")
                 os.makedirs(weights)

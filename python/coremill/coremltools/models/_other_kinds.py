@@ -199,7 +199,7 @@ class LinearRegressor:
         self._offsets = list(model.offset)
         self._transform = model.PostEvaluationTransform.Name(model.postEvaluationTransform)
         if len(self._weights) != len(self._offsets):
-            raise ValueError(f"the model has {len(self._weights)} rows of weights and {len(self._offsets)} offsets")
+            raise ValueError(f"the numbers of weight rows ({len(self._weights)}) and offsets ({len(self._offsets)}) must be equal")
 
     def predict(self, data: dict) -> dict:
         """The output for inputs by name."""
@@ -214,7 +214,7 @@ class LinearRegressor:
         sums = []
         for row, offset in zip(self._weights, self._offsets):
             if len(row) != len(values):
-                raise RuntimeError(f"the model has {len(row)} weights; the inputs have {len(values)} elements")
+                raise RuntimeError(f"the model has {len(row)} weights, but the inputs have {len(values)} elements")
             sums.append(math.fsum([offset, *(weight * value for weight, value in zip(row, values))]))
         if self._transform == "Logit":
             sums = [1 / (1 + math.exp(-value)) if value >= 0 else math.exp(value) / (1 + math.exp(value)) for value in sums]

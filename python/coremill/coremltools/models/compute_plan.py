@@ -101,7 +101,7 @@ class MLComputePlan:
         from .model import MLModel
 
         if compute_units == ComputeUnit.CPU_AND_GPU:
-            raise unsupported("the plan for `CPU_AND_GPU`", "`coremill plan` records it on a Mac: times of GPUs are not published")
+            raise unsupported("the plan for `CPU_AND_GPU`", "`coremill plan` records it on a Mac: GPU times are not published")
         model = MLModel(path, skip_model_load=True)
         structure = MLModelStructure._of(model._spec)
         if structure.program is None:
@@ -130,7 +130,7 @@ class MLComputePlan:
 
     def _of(self, operation: MLModelStructureProgramOperation) -> dict | None:
         if id(operation) not in self._planned:
-            raise ValueError("the operation is not one of this plan's `model_structure`")
+            raise ValueError("the operation is not part of this plan's `model_structure`")
         return self._planned[id(operation)]
 
 

@@ -50,7 +50,7 @@ class Array(_Datatype):
 
         self.dimensions = tuple(map(operator.index, dimensions))
         if not self.dimensions:
-            raise ValueError("an array has at least one dimension")
+            raise ValueError("an array must have at least one dimension")
         self.num_elements = math.prod(self.dimensions)
         super().__init__(*self.dimensions)
 
@@ -63,7 +63,7 @@ class Dictionary(_Datatype):
     def __init__(self, key_type: Any = None) -> None:
         self.key_type = normalize(key_type)
         if type(self.key_type) not in (Int64, String):
-            raise TypeError(f"the keys of a dictionary are integers or texts, not {key_type!r}")
+            raise TypeError(f"the keys of a dictionary must be integers or strings, got {key_type!r}")
         super().__init__(self.key_type)
 
 

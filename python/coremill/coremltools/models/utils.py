@@ -163,7 +163,7 @@ def change_input_output_tensor_type(
 
 def _dtype(code: Any) -> str:
     if code not in _DTYPES:
-        raise ValueError(f"{code} is not a type of arrays; expected one of {sorted(_DTYPES)}")
+        raise ValueError(f"{code} is not an array type; expected one of {sorted(_DTYPES)}")
     return _DTYPES[code]
 
 

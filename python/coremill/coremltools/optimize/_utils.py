@@ -23,7 +23,7 @@ def compute_qparams(
         raise AssertionError(f"`block_sizes` must have {weight.ndim} sizes, got {len(block_sizes)}")
     sizes = [size or extent for size, extent in zip(block_sizes, weight.shape)]
     if any(extent % size for size, extent in zip(sizes, weight.shape)):
-        logging.getLogger("coremltools").warning(f"blocks of {sizes} do not divide an array of {list(weight.shape)}")
+        logging.getLogger("coremltools").warning(f"blocks of sizes {sizes} do not divide an array of shape {list(weight.shape)}")
         return None
     counts = [extent // size for size, extent in zip(sizes, weight.shape)]
     blocks = weight.reshape([extent for pair in zip(counts, sizes) for extent in pair])

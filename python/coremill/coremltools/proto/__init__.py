@@ -36,7 +36,7 @@ def _schema() -> Any:
             from google.protobuf import descriptor_pb2, descriptor_pool
         except ImportError:
             raise ImportError(
-                "specifications are messages of protobuf, which is not installed\nhint: pip install protobuf"
+                "specifications require protobuf, which is not installed\nhint: pip install protobuf"
             ) from None
         data = importlib.resources.files(__name__).joinpath("schema.bin").read_bytes()
         files = descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(data))

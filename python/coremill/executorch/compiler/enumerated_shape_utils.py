@@ -73,7 +73,7 @@ class _SymbolicShape:
     @classmethod
     def from_dict(cls, d: Dict[str, Any]) -> "_SymbolicShape":
         if set(d) != {"shape"}:
-            raise ValueError(f"found the keys {sorted(d)} where `shape` is wanted")
+            raise ValueError(f"expected the key `shape`, found the keys {sorted(d)}")
         sizes = (_SymInt(**size) if isinstance(size, dict) else size for size in d["shape"])
         return cls(tuple(sizes))
 
@@ -144,7 +144,7 @@ def _enumerations(
     unknown = sorted(set(enumerated_shapes) - {name for name, _ in inputs})
     _require(
         not unknown,
-        f"Shapes are enumerated for {', '.join(unknown)}, which the program does not take; "
+        f"Shapes are enumerated for {', '.join(unknown)}, which are not inputs of the program; "
         f"its inputs are {', '.join(name for name, _ in inputs)}",
     )
     found: _Map = {}

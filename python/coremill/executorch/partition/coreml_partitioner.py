@@ -281,7 +281,7 @@ def warn_of_deprecated_way() -> None:
     """Recommend ``to_edge_transform_and_lower``."""
     logger.warning(
         "\nDEPRECATION WARNING: You are using the deprecated 'to_edge() + to_backend()' workflow. "
-        "It takes apart operators that Core ML has, such as attention, which makes programs slower. "
+        "It decomposes operators that Core ML supports, such as attention, which makes programs slower. "
         "Use 'to_edge_transform_and_lower()' instead. "
         "See: https://docs.pytorch.org/executorch/main/backends/coreml/coreml-overview.html"
         "#using-the-core-ml-backend"
@@ -294,7 +294,7 @@ def check_backend() -> None:
     if namesakes != [CoreMLBackend]:
         other = next(made for made in namesakes if made is not CoreMLBackend)
         raise RuntimeError(
-            f"{other.__module__} is imported beside coremill.executorch, and ExecuTorch tells backends apart "
+            f"{other.__module__} is imported together with coremill.executorch, but ExecuTorch distinguishes backends "
             "by the names of their classes\n"
             "hint: call coremill.executorch.install() before anything imports "
             "executorch.backends.apple.coreml, so that all imports find coremill's"

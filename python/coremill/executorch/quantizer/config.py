@@ -171,7 +171,7 @@ def _check_keys(cls: type, config: Dict[str, Any]) -> None:
     accepted = [entry.name for entry in fields(cls) if entry.init]
     unknown = [key for key in config if key not in accepted]
     if unknown:
-        raise ValueError(f"{cls.__name__} has no {unknown[0]!r}; it has {', '.join(accepted)}")
+        raise ValueError(f"{cls.__name__} has no field {unknown[0]!r}; the fields are {', '.join(accepted)}")
 
 
 def _module_type(key: Union[Callable, str]) -> Union[Callable, str]:

@@ -121,7 +121,7 @@ fn read(package: &Path) -> Result<LoweredProgram> {
 fn tensor(feature: &proto::FeatureDescription) -> IoTensor {
     let array = match feature.r#type.as_ref().and_then(|kind| kind.r#type.as_ref()) {
         Some(proto::feature_type::Type::MultiArrayType(array)) => array.clone(),
-        other => panic!("`{}` is no array: {other:?}", feature.name),
+        other => panic!("`{}` is not an array: {other:?}", feature.name),
     };
     let flexible = match &array.shape_flexibility {
         Some(ShapeFlexibility::ShapeRange(range)) => {

@@ -16,7 +16,7 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
         if args.inputs.is_empty() && args.random.is_none() {
             return Ok([Vec::new(), Vec::new()]);
         }
-        return Err(Failure::user("two `.npz` files take no inputs"));
+        return Err(Failure::user("two `.npz` files are compared without inputs"));
     };
     // Feedback inputs need no value from the user.
     let mut specs = first.session()?.inputs().to_vec();
@@ -96,7 +96,7 @@ fn named(
             } else if args.positional {
                 None
             } else {
-                Some("inputs go by name; pass `--positional` to go by their order")
+                Some("inputs are matched by name; pass `--positional` to match them by position")
             };
             side.failure(&error).hint(error.hint().or(hint)).detail(table("inputs", specs))
         })?;

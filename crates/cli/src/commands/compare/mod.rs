@@ -28,7 +28,7 @@ use report::{OutputComparison, Report};
 /// `.npz` file of outputs. The first one is the reference.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare model.pt2 model.pte --positional\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --numerics fast"
+    after_help = "Exits with 1 if the SNR of an output is below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare model.pt2 model.pte --positional\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --numerics fast"
 )]
 pub(crate) struct Args {
     /// The reference: a `.pt2`, a model, a `.pte`, or a `.npz` file of outputs
@@ -109,7 +109,7 @@ enum Content {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for (option, count) in [("device", args.device.len()), ("numerics", args.numerics.len())] {
         if count > 2 {
-            let message = format!("`--{option}` takes one value for both sides, or two");
+            let message = format!("`--{option}` accepts one value for both sides, or two values");
             return Err(Failure::user(message));
         }
     }
@@ -187,7 +187,7 @@ fn verdict(args: &Args, steps: &[Vec<OutputComparison>]) -> Result<(), Failure> 
     if names.is_empty() {
         return Ok(());
     }
-    let verb = if names.len() == 1 { "lies" } else { "lie" };
+    let verb = if names.len() == 1 { "is" } else { "are" };
     Err(Failure::user(format_args!("{} {verb} below {least} dB", names.join(", "))))
 }
 
@@ -322,7 +322,7 @@ fn flat(outputs: Outputs) -> Arrays {
 fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<OutputComparison>, Failure> {
     if args.positional && expected.len() != found.len() {
         return Err(Failure::user(format_args!(
-            "{} gives {} outputs, {} gives {}",
+            "{} has {} outputs, but {} has {}",
             args.reference.display(),
             expected.len(),
             args.other.display(),
@@ -360,7 +360,7 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<OutputCom
                 args.other.display(),
                 list(found)
             ))
-            .hint(Some("pass `--positional` to go by their order")));
+            .hint(Some("pass `--positional` to match them by position")));
         }
         let only =
             found.iter().filter(|(name, _)| !expected.iter().any(|(other, _)| other == name));

@@ -144,7 +144,7 @@ impl Report {
 /// The compared values as a table.
 fn render_values(per_op: &PerOpReport) -> String {
     let note = format!(
-        "{} values, of {} in A and {} in B; the bars are noise",
+        "{} values, of {} in A and {} in B; bars show the noise",
         per_op.values_in_both, per_op.values_in_reference, per_op.values_in_other
     );
     let mut table = Table::new(2);
@@ -169,7 +169,7 @@ fn render_values(per_op: &PerOpReport) -> String {
                 cells.push(Cell::bar(share, BAR_WIDTH));
                 if figures.unlike > 0 {
                     let unlike =
-                        format!("{} of {} not finite in one", figures.unlike, figures.elements);
+                        format!("{} of {} finite in only one", figures.unlike, figures.elements);
                     cells.push(Cell::text(unlike).style(ERROR));
                 }
             }
@@ -217,7 +217,7 @@ fn render_values(per_op: &PerOpReport) -> String {
             line.name
         ),
         None => {
-            writeln!(text, "  {}", paint(GOOD, format!("no value lies below {threshold} dB")))
+            writeln!(text, "  {}", paint(GOOD, format!("no value is below {threshold} dB")))
         }
     };
     // The origin is already printed with the first value that is not finite.

@@ -25,16 +25,18 @@ pub(super) fn named(models: &[PathBuf]) -> Result<Option<Vec<(String, PathBuf)>>
     let mut named: Vec<(String, PathBuf)> = Vec::with_capacity(found.len());
     for (found, model) in found.into_iter().zip(models) {
         let Some((name, path)) = found else {
-            let message = format!("{} names no function, but others do", model.display());
+            let message =
+                format!("{} has no function name, but other arguments do", model.display());
             return Err(Failure::user(message).hint(Some("pass `NAME=MODEL.pt2` for each")));
         };
         let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_name || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-            let message = format!("`{name}` is not a name of a function");
-            return Err(Failure::user(message).hint(Some("use letters, digits and underscores")));
+            let message = format!("`{name}` is not a valid function name");
+            return Err(Failure::user(message)
+                .hint(Some("use letters, digits and underscores; do not start with a digit")));
         }
         if named.iter().any(|(other, _)| *other == name) {
-            return Err(Failure::user(format_args!("two functions are to be called `{name}`")));
+            return Err(Failure::user(format_args!("two functions have the name `{name}`")));
         }
         named.push((name, path));
     }
@@ -49,7 +51,7 @@ pub(super) fn convert(
     options: &Options,
 ) -> Result<ConvertedModel, Stop> {
     if !args.interface.edits()?.is_empty() {
-        let message = "images, labels, types and descriptions are for one program";
+        let message = "images, labels, types and descriptions apply only to a single program";
         let hint = "edit the functions of the package: `coremill edit --function NAME`";
         return Err(Failure::user(message).hint(Some(hint)).into());
     }

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(directory) = &args.output_dir {
         std::fs::create_dir_all(directory).map_err(|error| {
             Failure::user(format_args!(
-                "cannot make the directory {}: {error}",
+                "cannot create the directory {}: {error}",
                 directory.display()
             ))
         })?;
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => Ok(()),
         Some(failure) if models.len() == 1 => Err(failure),
         Some(worst) => Err(worst.instead(format_args!(
-            "{count} of {} were not converted as they should be",
+            "{count} of {} archives failed to convert or to verify",
             models.len()
         ))),
     }
@@ -197,12 +197,12 @@ fn options(args: &Args) -> Result<Options, Failure> {
 /// The output path of each archive.
 fn outputs(args: &Args, is_one: bool) -> Result<Vec<PathBuf>, Failure> {
     if is_one && args.output_dir.is_some() {
-        return Err(Failure::user("functions go to one package")
+        return Err(Failure::user("functions are written to one package")
             .hint(Some("pass `--output PATH` instead of `--output-dir`")));
     }
     let Some(directory) = &args.output_dir else {
         if args.models.len() > 1 && !is_one {
-            return Err(Failure::user("several archives cannot go to one output")
+            return Err(Failure::user("several archives cannot be written to one output")
                 .hint(Some("pass `--output-dir DIR` instead of `--output`")));
         }
         let output = args.output.as_ref().map(|output| {
@@ -379,7 +379,7 @@ fn sound<'o>(path: &Path, opened: &'o coremill::OpenedModel) -> Result<Verified<
             path.display()
         ))
         .detail(opened.render(&report, &options))
-        .hint(Some("this is a fault of coremill: please report it"))
+        .hint(Some("this is a bug in coremill; please report it"))
     })
 }
 

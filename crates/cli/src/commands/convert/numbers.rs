@@ -8,8 +8,8 @@ use crate::commands::figures::{decibels, distance, scientific};
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// Hint for outputs that exceed the bound.
-pub(in crate::commands) const REMEDY: &str = "pass `--precision auto`, which keeps the fewest operations in fp32 that \
-     samples ask for; or let `compare --per-op` show where the outputs part, and keep what it names in fp32 with \
+pub(in crate::commands) const REMEDY: &str = "pass `--precision auto`, which keeps as few operations in fp32 as the \
+     samples allow; or find where the outputs diverge with `compare --per-op`, and keep those operations in fp32 with \
      `--fp32-values`, `--fp32-modules` or `--fp32-ops`";
 
 /// A table with a line per output.
@@ -38,7 +38,7 @@ pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
                 verdict,
                 match figures.unlike {
                     0 => Cell::text(""),
-                    unlike => Cell::text(format!("{unlike} not finite in one alone")).style(ERROR),
+                    unlike => Cell::text(format!("{unlike} finite in only one")).style(ERROR),
                 },
             ]),
             Err(why) => table.row([
@@ -55,7 +55,7 @@ pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
         let (name, count) = (&output.name, output.undefined);
         let warning = paint(ERROR, "warning");
         text += &format!(
-            "  {warning}: the reference of `{name}` has {count} NaN; whether torch has them is not verified\n"
+            "  {warning}: the reference of `{name}` has {count} NaN; torch may not produce them, which was not verified\n"
         );
     }
     if let Some(caveat) = &agreement.caveat {

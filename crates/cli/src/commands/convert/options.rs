@@ -17,8 +17,8 @@ use crate::output::Failure;
 /// Options of a program in any output format.
 #[derive(clap::Args)]
 pub(in crate::commands) struct ProgramArgs {
-    /// The oldest release that must run the model: `ios15` to `ios18`, `ios26`, or macOS, watchOS
-    /// and tvOS of these years [default: the oldest that supports all operations]
+    /// The oldest release that must run the model: `ios15` to `ios18`, `ios26`, or the macOS,
+    /// watchOS and tvOS releases of the same years [default: the oldest that supports all operations]
     #[arg(long, value_name = "RELEASE", value_parser = parse_target, help_heading = "Program")]
     target: Option<Opset>,
     /// Precision of float computations
@@ -120,8 +120,8 @@ impl ProgramArgs {
         match (self.precision, self.samples.is_empty()) {
             (PrecisionArg::Auto, _) => Ok(Some(&self.samples)),
             (_, true) => Ok(None),
-            (_, false) => Err(Failure::user("samples are for choosing the precision")
-                .hint(Some("pass `--precision auto`, too"))),
+            (_, false) => Err(Failure::user("samples are only used to choose the precision")
+                .hint(Some("also pass `--precision auto`"))),
         }
     }
 

@@ -32,7 +32,7 @@ pub(in crate::commands) fn chosen(
 pub(in crate::commands) fn of_several() -> Failure {
     Failure::user("the precision of several programs in one file cannot be chosen at once").hint(
         Some(
-            "run `--precision auto` on each program alone, and pass its result as `--fp32-modules`",
+            "run `--precision auto` on each program separately, and pass the result as `--fp32-modules`",
         ),
     )
 }
@@ -42,7 +42,7 @@ pub(in crate::commands) fn render(chosen: &MixedPrecisionPlan) -> String {
     let mut table = Table::new(2);
     let title = |title: &'static str| Cell::text(title).style(FAINT);
     if !chosen.cures.is_empty() {
-        table.row(["beyond fp16", "why", "what is done", "what it costs"].map(title));
+        table.row(["beyond fp16", "reason", "fix", "cost"].map(title));
     }
     for cure in &chosen.cures {
         let place = match &cure.module {

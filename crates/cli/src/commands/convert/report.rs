@@ -110,7 +110,7 @@ fn exceptions(wide: &[Fp32Op]) -> String {
 /// Explains the choice of the target.
 fn reason(made: &ConvertedModel) -> String {
     if made.asked_for {
-        return "as asked for".to_owned();
+        return "as requested".to_owned();
     }
     if let Some(refusal) = &made.demands.program {
         // Cut the part about the release that is not sufficient.
@@ -119,15 +119,14 @@ fn reason(made: &ConvertedModel) -> String {
     }
     let groups = convert::groups(&made.demands.calls);
     if groups.is_empty() {
-        return "the oldest, which has all that the program needs".to_owned();
+        return "the oldest, which supports the whole program".to_owned();
     }
     let mut named: Vec<_> =
         groups.iter().take(MAX_DEMANDS).map(|group| format!("`{}`", group.operator)).collect();
     named.dedup();
     let more = groups.len().saturating_sub(MAX_DEMANDS);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let verb = if named.len() == 1 && more.is_empty() { "needs" } else { "need" };
-    format!("the oldest that has what {}{more} {verb}", named.join(", "))
+    format!("the oldest that supports {}{more}", named.join(", "))
 }
 
 fn operations(function: &FunctionSummary) -> String {

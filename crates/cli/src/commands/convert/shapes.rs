@@ -23,7 +23,7 @@ impl FromStr for InputShapes {
         let shapes = list.split(';').map(shape).collect::<Result<Vec<_>, _>>()?;
         if let Some(shape) = shapes.iter().find(|shape| shape.len() != shapes[0].len()) {
             return Err(format!(
-                "shapes of one input have one rank; found {:?} and {shape:?}",
+                "the shapes of an input must have the same rank, got {:?} and {shape:?}",
                 shapes[0]
             ));
         }
@@ -47,7 +47,9 @@ pub(super) fn by_name(given: &[InputShapes]) -> Result<BTreeMap<String, Vec<Vec<
     let mut shapes = BTreeMap::new();
     for InputShapes { name, shapes: stated } in given {
         if shapes.insert(name.clone(), stated.clone()).is_some() {
-            return Err(format!("the shapes of `{name}` are given twice; put `;` between them"));
+            return Err(format!(
+                "the shapes of `{name}` are specified twice; separate them with `;`"
+            ));
         }
     }
     Ok(shapes)
@@ -69,7 +71,7 @@ mod tests {
             ("x=0", "`0` is not a size"),
             ("x=-1", "`-1` is not a size"),
             ("x=4294967296", "is not a size"),
-            ("x=1;1,2", "one rank"),
+            ("x=1;1,2", "the same rank"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

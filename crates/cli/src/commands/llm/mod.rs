@@ -21,8 +21,8 @@ use crate::progress::Progress;
 ///
 /// The model is a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. The result has a cache
 /// of keys and values as states, and the functions `decode`, `prefill` and `long_prefill`, which share weights and
-/// states. A `.pte` is for ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it. Embedding models, BERT and its
-/// relatives, have one function from tokens to a vector; `coremill embed` runs them. Whisper becomes an encoder and a decoder;
+/// states. A `.pte` is for ExecuTorch's runners. Tokenizer, chat template and settings of generation are written next to it. Embedding models (BERT and
+/// related models) have one function from tokens to a vector; `coremill embed` runs them. Whisper becomes an encoder and a decoder;
 /// `coremill transcribe` runs them.
 #[derive(clap::Args)]
 #[command(
@@ -35,20 +35,21 @@ pub(crate) struct Args {
     /// Where to write: a `.mlpackage`, a `.mlmodelc` or a `.pte`, or a directory for `model.mlpackage` or `model.pte`
     #[arg(short, long, value_name = "PATH", required_unless_present = "dry_run")]
     output: Option<OutputPath>,
-    /// Positions of the cache [default: the model's longest sequence, at most 2048], or most tokens of a text to embed or of
-    /// a window of speech
+    /// Number of cache positions [default: the model's longest sequence, at most 2048], or maximum number of tokens of a
+    /// text to embed or of a window of speech
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Tokens that `prefill` reads in a call; 1 leaves the function out [default: 64, or as many as the context allows]
+    /// Number of tokens that `prefill` reads per call; 1 omits the function [default: 64, or as many as the context allows]
     #[arg(long, value_name = "N")]
     prefill: Option<usize>,
-    /// Tokens that `long_prefill` reads in a call; 1 leaves the function out [default: 256, if the context has at least 512]
+    /// Number of tokens that `long_prefill` reads per call; 1 omits the function [default: 256, if the context has at least 512]
     #[arg(long, value_name = "N")]
     long_prefill: Option<usize>,
-    /// The device that the model is for
+    /// Target device of the model
     #[arg(long, value_enum, default_value_t = ProfileArg::Cpu)]
     profile: ProfileArg,
-    /// Models that share the layers, with `--profile ane` or `--layout anemll`: a number, or `auto` for at most 24 layers and 1 GB each
+    /// Number of models to divide the layers among, with `--profile ane` or `--layout anemll`; `auto` for at most 24 layers
+    /// and 1 GB each
     #[arg(long, value_name = "N", default_value = "auto", value_parser = chunk_count)]
     chunks: ChunkCount,
     /// Storage of weights
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
 }
@@ -292,8 +293,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = model.config();
     let context = args.context.unwrap_or_else(|| model.default_context());
     if args.long_prefill.is_some() && destination.layout != Layout::Coremill {
-        let failure = Failure::user("`--long-prefill` is for the layout `coremill`");
-        return Err(failure.hint(Some("other layouts have one function that reads blocks")));
+        let failure = Failure::user("`--long-prefill` requires the layout `coremill`");
+        return Err(
+            failure.hint(Some("other layouts have a single function that reads blocks of tokens"))
+        );
     }
     let rules = match &args.rules {
         Some(path) => read_rules(path).map_err(|error| failure(&error))?,

@@ -24,7 +24,7 @@ pub(super) struct VerifyArgs {
     /// weights' predictions in fp32
     #[arg(long, value_name = "TEXT", conflicts_with = "dry_run")]
     verify: Option<String>,
-    /// Maximum mean divergence from the source in nats [default: 0.001, with `int8` and `lut6` 0.05, with `int4` and `lut4` 0.5]
+    /// Maximum mean divergence from the source in nats [default: 0.001, 0.05 for `int8` and `lut6`, 0.5 for `int4` and `lut4`]
     #[arg(long, value_name = "NATS", requires = "verify")]
     max_divergence: Option<f64>,
     /// Maximum number of tokens of the text

@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn method_and_path(model: &str) -> Result<(&str, &str), Failure> {
     match model.split_once('=') {
         Some(("", path)) => {
-            let message = format!("`={path}` names no method");
+            let message = format!("`={path}` has no method name");
             Err(Failure::user(message).hint(Some("pass `METHOD=MODEL.pt2`, or the archive alone")))
         }
         Some((method, path)) if !method.contains('/') => Ok((method, path)),
@@ -161,8 +161,8 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let output = args.output.as_file();
     let is_stream = coremill_io::is_stream(output);
     if is_stream && (args.program.asks_to_verify() || args.html.is_some()) {
-        let message = format!("{} cannot be read again", args.output);
-        let hint = "write to a file for `--verify` and `--html`";
+        let message = format!("{} cannot be read back", args.output);
+        let hint = "`--verify` and `--html` require an output file";
         return Err(Failure::user(message).hint(Some(hint)).into());
     }
     if args.program.auto()?.is_some() && args.models.len() > 1 {

@@ -119,13 +119,13 @@ fn render_warnings(report: &Report) -> String {
     let mut text = String::new();
     let label = paint(ERROR, "warning");
     for name in &report.skipped_in_vain {
-        let _ = writeln!(text, "{label}: no call of `{}` is one of `{name}`", report.method);
+        let _ = writeln!(text, "{label}: method `{}` does not call `{name}`", report.method);
     }
     for group in &convert::groups(&report.delegated_all_the_same) {
         let calls = counted(group.calls, "call");
         let _ = writeln!(
             text,
-            "{label}: `{}` is delegated all the same: {} ({calls})",
+            "{label}: `{}` is delegated anyway: {} ({calls})",
             group.operator, group.reason
         );
     }
@@ -213,8 +213,8 @@ fn render_weights(index: usize, part: &PartReport) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let stay = if names.len() == 1 { "stays" } else { "stay" };
-        let _ = writeln!(text, "  {}{more} {stay}: {reason}", shown.join(", "));
+        let stay = if names.len() == 1 { "is" } else { "are" };
+        let _ = writeln!(text, "  {}{more} {stay} unchanged: {reason}", shown.join(", "));
     }
     text
 }

@@ -77,14 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Replaces the forecast for the last model by what Core ML itself means to do.
 fn add_plan(page: &mut Report, plan: &ComputePlan) -> Result<(), Failure> {
     if page.data.program.is_some() {
-        let hint =
-            "`coremill extract` writes the models inside as packages; report on one of these";
-        let message = "a compute plan is of a model, and this is an ExecuTorch program";
+        let hint = "`coremill extract` writes the models inside as packages; pass one of these";
+        let message = "a compute plan belongs to a model, but this is an ExecuTorch program";
         return Err(Failure::user(message).hint(Some(hint)));
     }
     let Some(last) = page.data.models.len().checked_sub(1) else { return Ok(()) };
     let added = page.add_plan(last, plan);
-    added.map_err(|why| Failure::user(why).hint(Some("record the plan of this very model")))
+    added.map_err(|why| Failure::user(why).hint(Some("record the plan of exactly this model")))
 }
 
 /// Compares two models. Without inputs for both, only their contents are compared.

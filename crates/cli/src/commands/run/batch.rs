@@ -89,8 +89,8 @@ fn jobs(args: &Args) -> Result<Vec<Job>, Failure> {
         if let Some(output) = &output
             && !names.insert(output.to_path_buf())
         {
-            let message = format!("{} is to be written twice", output.display());
-            return Err(Failure::user(message).hint(Some("name each file of inputs differently")));
+            let message = format!("{} would be written twice", output.display());
+            return Err(Failure::user(message).hint(Some("give each input file a different name")));
         }
         Ok(Job { inputs, output })
     };

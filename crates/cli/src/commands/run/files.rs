@@ -48,7 +48,7 @@ pub(super) fn named(entries: Vec<Entry<'_>>) -> Vec<(String, Array)> {
 fn only<'e>(entries: &'e [Entry<'e>], what: &str, hint: &str) -> Result<&'e Entry<'e>, Failure> {
     let [entry] = entries else {
         let names: Vec<_> = entries.iter().map(|entry| format!("`{}`", entry.name)).collect();
-        let message = format!("{what}; there are {}", names.join(", "));
+        let message = format!("{what}, got {}", names.join(", "));
         return Err(Failure::user(message).hint(Some(hint)));
     };
     Ok(entry)
@@ -73,7 +73,7 @@ fn write_directory(
     specs: &[FeatureSpec],
 ) -> Result<(), Failure> {
     if let Some(entry) = entries.iter().find(|entry| !is_file_name(&entry.name)) {
-        let message = format!("`{}` cannot be the name of a file", entry.name);
+        let message = format!("output `{}` cannot be used as a file name", entry.name);
         return Err(Failure::user(message).hint(Some("pass `-o NAME.npz`, or `--positional`")));
     }
     std::fs::create_dir_all(&**directory).map_err(|error| {

@@ -215,7 +215,7 @@ fn load(args: &Args, options: &RunOptions) -> Result<LoadedFunction, Failure> {
         _ => LoadedFunction::load(&args.model, function, options)?,
     };
     if !args.data.is_empty() && matches!(loaded.content, Content::Model(_)) {
-        return Err(Failure::user("`--data` is for ExecuTorch programs"));
+        return Err(Failure::user("`--data` requires an ExecuTorch program"));
     }
     Ok(loaded)
 }

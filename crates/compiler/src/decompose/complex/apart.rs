@@ -82,7 +82,7 @@ impl Call<'_> {
             argument.for_each_value(&mut |id| is_left |= is_complex_value(&self.frame.graph, id));
         }
         if is_left {
-            refuse!("`{}` takes a complex number where only real ones are written", node.target);
+            refuse!("`{}` has a complex operand where only real ones are supported", node.target);
         }
         let types = (0..node.results().count()).map(|index| {
             let noted = self.result(index)?;
@@ -104,7 +104,7 @@ impl Call<'_> {
         let mut arguments = self.node.arguments.clone();
         match arguments.first_mut() {
             Some(first) => *first = x.argument(),
-            None => refuse!("`{}` takes nothing", self.node.target),
+            None => refuse!("`{}` has no arguments", self.node.target),
         }
         self.once_more(arguments)
     }
@@ -140,7 +140,7 @@ fn apart(call: &mut Call<'_>) -> Results {
         parts.push(call.once_more(arguments)?);
     }
     let (Some(imaginary), Some(real)) = (parts.pop(), parts.pop()) else {
-        refuse!("a pair has two parts");
+        refuse!("a pair must have two parts");
     };
     let pairs = real.into_iter().zip(imaginary);
     Ok(pairs.map(|(real, imaginary)| RewriteResult::Pair(Box::new([real, imaginary]))).collect())
@@ -151,7 +151,7 @@ fn of_reals(call: &mut Call<'_>) -> Results {
     let arguments =
         call.part_arguments(&|name| NUMBERS.contains(&name).then_some(ComplexPart::Real))?;
     let made = call.once_more(arguments)?;
-    let [real] = made.as_slice() else { refuse!("the call has not one result") };
+    let [real] = made.as_slice() else { refuse!("the call must have one result") };
     let zeros = call.zeros(real)?;
     call.pair(real.clone(), zeros)
 }
@@ -191,9 +191,9 @@ fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
         (Some([first, second]), _) => [call.argument(first)?, call.argument(second)?],
         (None, Some(Argument::List(items))) => match items.as_slice() {
             [first, second] => [first, second],
-            items => refuse!("{} complex tensors are contracted; expected 2", items.len()),
+            items => refuse!("cannot contract {} complex tensors; expected 2", items.len()),
         },
-        _ => refuse!("the operands of `{}` are not known", call.node.target),
+        _ => refuse!("the operands of `{}` are unknown", call.node.target),
     };
     let reals = operands.map(|operand| is_real(call, operand));
     let of = |call: &mut Call<'_>, first: ComplexPart, second: ComplexPart| {
@@ -236,7 +236,7 @@ fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
         (Some(plus), Some(minus)) if is_turned => call.add(&plus, &minus)?,
         (Some(plus), Some(minus)) => call.subtract(&plus, &minus)?,
         (Some(plus), None) => plus,
-        (None, _) => refuse!("a product lacks its real part"),
+        (None, _) => refuse!("a product has no real part"),
     };
     let left = match left {
         Some(left) if is_turned => Some(call.map("neg", &left)?),

@@ -107,7 +107,7 @@ pub(super) fn times(call: &mut Call<'_>, x: &[Tensor; 2], y: &[Tensor; 2]) -> Re
 
 fn quotient(call: &mut Call<'_>) -> Results {
     if call.has("rounding_mode") {
-        refuse!("quotients of complex numbers are not rounded");
+        refuse!("rounded quotients of complex numbers are not supported");
     }
     let x = call.both_parts("self")?;
     let Parts { real, imaginary } = call.parts("other")?;
@@ -153,7 +153,7 @@ fn norm(call: &mut Call<'_>) -> Results {
     let mut results = call.with_self(&magnitude)?;
     match (results.pop(), results.pop()) {
         (Some(norm), None) => one(norm),
-        _ => refuse!("a norm has one result"),
+        _ => refuse!("a norm must have one result"),
     }
 }
 
@@ -166,7 +166,7 @@ fn tested(call: &mut Call<'_>, both: &str) -> Results {
     }
     match tests.as_slice() {
         [real, imaginary] => one(call.logic(both, real, imaginary)?),
-        _ => refuse!("a test has one result"),
+        _ => refuse!("a test must have one result"),
     }
 }
 

@@ -61,7 +61,7 @@ impl Transform {
         let lines: Vec<Tensor> = [Some(x.real), x.imaginary].into_iter().flatten().collect();
         if inputs.saturating_mul(points).saturating_mul(4) > MAX_MATRIX {
             refuse!(
-                "a Fourier transform of {points} points would need a matrix of too many elements"
+                "a Fourier transform of {points} points requires a matrix with too many elements"
             );
         }
         let (outputs, matrix) = self.matrix(points, inputs, lines.len() == 2);
@@ -201,7 +201,7 @@ fn numbered(call: &mut Call<'_>, kind: Kind, way: Way, last: Option<i64>) -> Res
 /// Transforms of one or several axes, with optional numbers of points.
 fn named(call: &mut Call<'_>) -> Results {
     let Some((kind, way)) = fourier::function(&call.node.target) else {
-        refuse!("`{}` is not a Fourier transform that is known", call.node.target);
+        refuse!("`{}` is not a known Fourier transform", call.node.target);
     };
     let x = signal(call)?;
     let rank = x.real.rank();
@@ -246,7 +246,7 @@ impl Frames {
         let hop = call.int_or("hop_length", points / 4)?;
         let length = call.int_or("win_length", points)?;
         if hop < 1 || !(1..=points).contains(&length) {
-            refuse!("`hop_length` is {hop} and `win_length` {length}, of {points} points");
+            refuse!("`hop_length` {hop} and `win_length` {length} do not match {points} points");
         }
         let mut window = call.optional_tensor("window")?;
         if length < points {
@@ -342,7 +342,7 @@ impl Frames {
         if let Some(length) = x.extent(2)?.fixed()
             && length < self.points
         {
-            refuse!("the signal has {length} elements, which are no frame of {}", self.points);
+            refuse!("the signal has {length} elements, fewer than a frame of {}", self.points);
         }
         let filters = self.filters(call, x.dtype, |_| self.scale)?;
         let mut y = self.convolution(call, &x, &filters, false)?;
@@ -351,7 +351,8 @@ impl Frames {
         }
         let each = vec![Size::Fixed(self.outputs); 2];
         let parts = in_parts(call, &y, axis_from_end(rank, 1)?, &each)?;
-        <[Tensor; 2]>::try_from(parts).map_err(|_| LoweringError::new("a split has two results"))
+        <[Tensor; 2]>::try_from(parts)
+            .map_err(|_| LoweringError::new("a split must have two results"))
     }
 
     /// Overlap-add of the squared windows of `count` frames.
@@ -397,7 +398,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     }
     let frames = Frames::of(call, true)?;
     let (rank, dtype) = (x[0].rank(), x[0].dtype);
-    let Some(at) = rank.checked_sub(2) else { refuse!("a spectrum has two axes at least") };
+    let Some(at) = rank.checked_sub(2) else { refuse!("a spectrum must have at least two axes") };
     let count = x[0].extent(at + 1)?.clone();
     let mut y = call.concatenate(&x, at)?;
     if rank == 2 {

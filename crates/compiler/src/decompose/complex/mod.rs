@@ -52,7 +52,7 @@ impl TargetOps for AllowAll {
     }
 
     fn lacks(&self, operator: &str) -> LoweringError {
-        LoweringError::new(format!("`{operator}` is not known"))
+        LoweringError::new(format!("`{operator}` is unknown"))
     }
 
     fn schema(&self, target: &Target) -> Option<Arc<Schema>> {
@@ -243,7 +243,7 @@ impl Frame {
 /// Error for a complex value without parts.
 fn given(name: &str) -> LoweringError {
     LoweringError::new(format!("`{name}` is complex; Core ML and ExecuTorch have real inputs only"))
-        .hint("take real and imaginary part as two inputs")
+        .hint("pass the real and imaginary parts as two inputs")
 }
 
 /// Operator without overload, such as `aten.add`.
@@ -325,14 +325,14 @@ pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<UnsupportedOp> {
         }
         let name = &program.graph.value(*id).name;
         let what = match kind {
-            OutputKind::User => "is complex, and a result",
-            _ => "is complex, and is written to a buffer",
+            OutputKind::User => "is a complex result",
+            _ => "is complex and is written to a buffer",
         };
-        let reason = format!("`{name}` {what}; ExecuTorch's programs hold no complex tensors");
+        let reason = format!("`{name}` {what}; ExecuTorch does not support complex tensors");
         refused.push(UnsupportedOp {
             node: name.clone(),
             operator: "output".to_owned(),
-            refusal: LoweringError::new(reason).hint("return `torch.view_as_real` of it"),
+            refusal: LoweringError::new(reason).hint("return its `torch.view_as_real`"),
             module: None,
             source: None,
         });
@@ -413,7 +413,7 @@ impl Call<'_> {
             parts.push(if same { part } else { self.expand(&part, sizes.clone())? });
         }
         let [real, imaginary] = <[Tensor; 2]>::try_from(parts)
-            .map_err(|_| LoweringError::new("a pair has two parts"))?;
+            .map_err(|_| LoweringError::new("a pair must have two parts"))?;
         Ok(vec![super::call::RewriteResult::Pair(Box::new([real, imaginary]))])
     }
 }

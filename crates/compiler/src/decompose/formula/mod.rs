@@ -59,7 +59,7 @@ impl Operand {
             Operand::Number(_) => Ok(vec![self.dimension(rank)?]),
             Operand::List(all) if all.is_empty() => Ok((0..rank).collect()),
             Operand::List(all) => all.iter().map(|at| position(*at, rank)).collect(),
-            Operand::Tensor(_) => refuse!("dimensions are not known numbers"),
+            Operand::Tensor(_) => refuse!("dimensions are unknown at compile time"),
         }
     }
 }
@@ -230,7 +230,7 @@ impl Call<'_> {
             Term::Call("where", all) => self.choice(evaluation, all)?,
             Term::Call(word @ ("given" | "long"), all) => {
                 let [Term::Name(name)] = all.as_slice() else {
-                    refuse!("`{word}` takes the name of an argument")
+                    refuse!("`{word}` requires the name of an argument")
                 };
                 if *word == "given" {
                     Operand::Number(Number::Bool(self.has(name)))
@@ -297,7 +297,7 @@ impl Call<'_> {
         evaluation: &mut Evaluation<'f>,
         all: &'f [Term<'f>],
     ) -> Result<Operand> {
-        let [condition, yes, no] = all else { refuse!("`where` takes three terms") };
+        let [condition, yes, no] = all else { refuse!("`where` requires three terms") };
         let condition = match self.term(evaluation, condition)? {
             Operand::Tensor(condition) => condition,
             Operand::Number(known) => {
@@ -352,7 +352,7 @@ impl Call<'_> {
                 match name {
                     "gather" => self.gather(x, at, index)?,
                     "index_select" => self.index_select(x, at, index)?,
-                    _ => refuse!("`{name}` is not a function of places"),
+                    _ => refuse!("`{name}` is not a function of indices"),
                 }
             }
             [Operand::Tensor(x), rest @ ..]
@@ -361,7 +361,7 @@ impl Call<'_> {
             {
                 self.with_numbers(name, x, &numbers)?
             }
-            _ => refuse!("`{name}` of {} such operands is not a function", operands.len()),
+            _ => refuse!("`{name}` does not accept these {} operands", operands.len()),
         };
         Ok(Operand::Tensor(found))
     }

@@ -69,7 +69,7 @@ fn terms(text: &str) -> Result<Vec<Term<'_>>> {
         terms.push(reader.term(0, MAX_DEPTH)?);
     }
     if !reader.rest.is_empty() {
-        refuse!("the formula `{text}` goes on after its end: `{}`", reader.rest);
+        refuse!("the formula `{text}` continues after its end: `{}`", reader.rest);
     }
     Ok(terms)
 }
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
     fn expect(&mut self, sign: &str) -> Result<()> {
         match self.take(sign) {
             true => Ok(()),
-            false => refuse!("a formula lacks `{sign}` before `{}`", self.rest),
+            false => refuse!("a formula is missing `{sign}` before `{}`", self.rest),
         }
     }
 }

@@ -43,7 +43,7 @@ fn prelu(call: &mut Call<'_>) -> Results {
 
 fn rrelu(call: &mut Call<'_>) -> Results {
     if call.bool("training")? {
-        return Err(LoweringError::new("`rrelu` draws random slopes while training")
+        return Err(LoweringError::new("`rrelu` draws random slopes in training mode")
             .hint("export the model after `eval()`"));
     }
     let done = calc!(call, "leaky_relu(self, (lower + upper) / 2.0)")?;

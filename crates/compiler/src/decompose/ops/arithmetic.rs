@@ -172,7 +172,7 @@ fn operands(call: &mut Call<'_>, names: [&str; 2]) -> Result<[Tensor; 2]> {
     let [first, second] = names;
     let both = [call.argument(first)?, call.argument(second)?];
     let Some(dtype) = promoted(call, &both) else {
-        refuse!("an operand is neither tensor nor number")
+        refuse!("an operand is neither a tensor nor a number")
     };
     Ok([call.tensor_as(first, dtype)?, call.tensor_as(second, dtype)?])
 }

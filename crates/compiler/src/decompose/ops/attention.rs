@@ -21,7 +21,7 @@ fn attention(call: &mut Call<'_>) -> Results {
 /// Only the first result is supported; the others are for gradients.
 fn attention_and_more(call: &mut Call<'_>) -> Results {
     if (1..call.node.outputs.len()).any(|index| call.wants(index)) {
-        refuse!("what attention leaves for derivatives has no kernel");
+        refuse!("no kernel returns the results of attention for gradients");
     }
     let done = attend(call)?;
     first(call, done)
@@ -31,16 +31,16 @@ fn attend(call: &mut Call<'_>) -> TensorResult {
     let (query, mut key) = (call.tensor("query")?, call.tensor("key")?);
     let mut value = call.tensor("value")?;
     if call.float_or("dropout_p", 0.0)? != 0.0 {
-        refuse!("attention that drops weights is not for programs that predict");
+        refuse!("attention with dropout is not supported for inference");
     }
     if query.rank() < 2 || key.rank() < 2 {
-        refuse!("attention is of tensors with at least 2 dimensions");
+        refuse!("attention requires tensors with at least 2 dimensions");
     }
     let features = query.sizes.last().cloned().unwrap_or(Size::Fixed(1));
     let scale = match (call.has("scale"), features.fixed()) {
         (true, _) => call.float("scale")?,
         (false, Some(features)) if features > 0 => 1.0 / (features as f64).sqrt(),
-        _ => refuse!("the number of features of the query is not known"),
+        _ => refuse!("the number of features of the query is unknown"),
     };
     if call.bool("enable_gqa")? {
         let heads = query.sizes.iter().rev().nth(2).cloned();
@@ -81,7 +81,7 @@ fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> TensorResult {
 fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> TensorResult {
     let at = x.rank().checked_sub(3);
     let (Some(at), Some(heads)) = (at, heads.and_then(Size::fixed)) else {
-        refuse!("the number of heads is not known");
+        refuse!("the number of heads is unknown");
     };
     let Some(own) = x.extent(at)?.fixed().filter(|own| *own > 0 && heads % own == 0) else {
         refuse!("the number of query heads must be a multiple of the number of key heads");

@@ -54,7 +54,7 @@ fn same(call: &mut Call<'_>) -> Results {
         refuse!("`aten.{operator}` of complex numbers has no kernel");
     }
     if call.bool("train")? && call.float("p")? != 0.0 {
-        return Err(LoweringError::new("dropout drops at random while training")
+        return Err(LoweringError::new("dropout is random in training mode")
             .hint("export the model after `eval()`"));
     }
     one(x)

@@ -50,7 +50,7 @@ fn convolved(call: &mut Call<'_>) -> Results {
     let bias = call.optional_tensor("bias")?;
     let spatial = weight.rank().saturating_sub(2);
     if spatial == 0 {
-        refuse!("the weight of a convolution has at least 3 dimensions");
+        refuse!("the weight of a convolution must have at least 3 dimensions");
     }
     let each = |values: Vec<i64>, default: i64| match values.as_slice() {
         [] => vec![default; spatial],
@@ -81,7 +81,7 @@ fn convolved(call: &mut Call<'_>) -> Results {
             }
             x = call.pad(&x, &pads, Argument::Int(0))?;
         }
-        Argument::Text(text) => refuse!("a convolution is padded with `{text}`"),
+        Argument::Text(text) => refuse!("the padding `{text}` of a convolution is not supported"),
         _ => shape.padding = each(call.ints("padding")?, 0),
     }
     let mut sizes = call.result_sizes()?;
@@ -126,13 +126,17 @@ fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>
     let ([batch, inputs, _, height, width], [outputs, inner, _, tall, wide]) =
         (x.extent(..)?, weight.extent(..)?)
     else {
-        refuse!("a convolution of volumes of rank {} and {}", x.rank(), weight.rank());
+        refuse!(
+            "a 3D convolution does not support tensors of rank {} and {}",
+            x.rank(),
+            weight.rank()
+        );
     };
     let [new_batch, channels, new_depth, new_height, new_width] = &sizes[..] else {
         refuse!("a 3D convolution returns a tensor of rank {}", sizes.len());
     };
-    let depth = size::known(new_depth, "the depth of a convolution of volumes")?;
-    let kernel = weight.known(2, "the depth of a convolution of volumes")?;
+    let depth = size::known(new_depth, "the depth of a 3D convolution")?;
+    let kernel = weight.known(2, "the depth of a 3D convolution")?;
     let mut layers = Vec::new();
     for at in 0..kernel {
         let start = (checked(at) * *shape.dilation.at(0)?).get()?;
@@ -171,8 +175,8 @@ fn transposed_volume(
     let (mut spread, weight) = (x.clone(), &shape.weight);
     let mut pads = Vec::with_capacity(6);
     for at in 0..3 {
-        let length = x.known(at + 2, "a size of a convolution of volumes")?;
-        let kernel = weight.known(at + 2, "a size of a convolution of volumes")?;
+        let length = x.known(at + 2, "a size of a 3D convolution")?;
+        let kernel = weight.known(at + 2, "a size of a 3D convolution")?;
         let stride = *shape.stride.at(at)?;
         if stride > 1 {
             // Inserts zeros after each element, then drops the trailing ones.

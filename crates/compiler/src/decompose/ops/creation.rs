@@ -125,7 +125,7 @@ fn rows_and_columns(
 fn eye(call: &mut Call<'_>) -> Results {
     let (dtype, sizes) = call.result_type()?;
     let [rows, columns] = &sizes[..] else {
-        refuse!("a matrix has rank {}; it must be 2", sizes.len());
+        refuse!("a matrix must have rank 2, got {}", sizes.len());
     };
     let found = rows_and_columns(call, rows, columns, 0, "eq")?;
     one(call.cast(&found, dtype)?)
@@ -143,7 +143,7 @@ fn triangle(call: &mut Call<'_>) -> Results {
         return call.renamed("aten.tril.default");
     }
     let offset = call.int("diagonal")?;
-    let [.., rows, columns] = &x.sizes[..] else { refuse!("a triangle is part of a matrix") };
+    let [.., rows, columns] = &x.sizes[..] else { refuse!("a triangle requires a matrix") };
     let test = if is_lower { "ge" } else { "le" };
     let inside = rows_and_columns(call, rows, columns, offset, test)?;
     let zero = call.scalar(zero(x.dtype), x.dtype)?;
@@ -165,7 +165,7 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
         refuse!("the number of indices is unknown at compile time");
     };
     if count > MOST || rows > MOST as i64 {
-        refuse!("a triangle of {count} elements has more than {MOST}");
+        refuse!("a triangle of {count} elements exceeds the maximum of {MOST}");
     }
     // One range of columns per row.
     let mut places = [Vec::new(), Vec::new()];
@@ -242,7 +242,7 @@ fn one_hot(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let classes = match call.result(0)?.sizes.last() {
         Some(classes) => classes.clone(),
-        None => refuse!("the number of classes is not known"),
+        None => refuse!("the number of classes is unknown"),
     };
     let apart = call.unsqueeze(&x, x.rank())?;
     let count = call.count(&classes, ScalarType::Int64)?;
@@ -341,7 +341,7 @@ fn diag_embed(call: &mut Call<'_>) -> Results {
     let rank = x.rank() + 1;
     let (first, second) = (call.dimension("dim1", rank)?, call.dimension("dim2", rank)?);
     if first == second {
-        refuse!("rows and columns are both along dimension {first}");
+        refuse!("`dim1` and `dim2` must be different, got dimension {first} twice");
     }
     let offset = call.int("offset")?;
     // Swapping the dimensions transposes the matrix, which negates the offset.

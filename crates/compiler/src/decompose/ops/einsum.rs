@@ -62,14 +62,14 @@ impl LabeledTensor {
         let place = |label: &Label| self.labels.iter().position(|own| own == label);
         match labels.iter().map(place).collect::<Option<Vec<_>>>() {
             Some(order) => call.permute(&self.tensor, &order),
-            None => refuse!("a dimension of the result is in none of the tensors"),
+            None => refuse!("a dimension of the result is in none of the operands"),
         }
     }
 
     /// A letter repeated in one term selects the diagonal.
     fn without_repeats(mut self, call: &mut Call<'_>) -> Result<LabeledTensor> {
         if self.labels.len() != self.tensor.rank() {
-            refuse!("a term has not as many letters as its tensor dimensions");
+            refuse!("the number of letters of a term must equal the rank of its tensor");
         }
         while let Some((first, second)) = repeat(&self.labels) {
             let mut sizes = self.tensor.sizes.clone();
@@ -182,7 +182,7 @@ fn summed(
 fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>> {
     let letters = |text: &str| -> Result<Vec<Label>> {
         if let Some(odd) = text.chars().find(|c| !c.is_ascii_alphabetic()) {
-            refuse!("`{odd}` is not a letter of an equation");
+            refuse!("`{odd}` is not allowed in an equation");
         }
         Ok(text.chars().map(Label::Letter).collect())
     };
@@ -190,7 +190,7 @@ fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>> {
     let (before, after) = (letters(before)?, letters(after)?);
     let named = before.len() + after.len();
     let Some(count) = rank.and_then(|rank| rank.checked_sub(named)) else {
-        refuse!("a term has more letters than its tensor dimensions");
+        refuse!("a term has more letters than its tensor has dimensions");
     };
     let ellipsis = (0..count).rev().map(Label::Ellipsis);
     Ok(before.into_iter().chain(ellipsis).chain(after).collect())

@@ -194,7 +194,7 @@ fn scatter_reduce(call: &mut Call<'_>) -> Results {
     let how = call.text("reduce")?;
     let include = !matches!(call.node.argument("include_self"), Some(Argument::Bool(false)));
     if call.has("value") {
-        refuse!("one value that is written by `{how}` has no kernel");
+        refuse!("no kernel writes a scalar with the reduction `{how}`");
     }
     let index = long(call, &index)?;
     if !matches!(how, "sum" | "add" | "mean") {
@@ -229,13 +229,13 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         ("prod" | "multiply", _) => Argument::Int(1),
         ("amax", true) => Argument::Float(f64::NEG_INFINITY),
         ("amin", true) => Argument::Float(f64::INFINITY),
-        _ => refuse!("`{how}` of integers that meet at one place has no kernel"),
+        _ => refuse!("no kernel reduces integers with the same index by `{how}`"),
     };
     let source = call.tensor("src")?;
     let at = call.dimension("dim", x.rank())?;
     let (sizes, counts) = (x.all_known("a size")?, index.all_known("a size")?);
     if x.rank() == 0 || *sizes.at(at)? > MAX_PLACES {
-        refuse!("values meet along a dimension of at most {MAX_PLACES} places");
+        refuse!("the reduced dimension must have a size of at most {MAX_PLACES}");
     }
     // Crops the source to the shape of the indices, and the tensor to the region they can reach.
     let (mut source, mut base) = (source, x.clone());
@@ -359,7 +359,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     let padding = ignored_index(call, &weight)?;
     let extra = (1..call.node.outputs.len()).any(|index| call.wants(index));
     if extra || indices.rank() != 1 {
-        refuse!("of bags only the sums, means and largest elements have kernels");
+        refuse!("only the sums, means and maxima of bags have kernels");
     }
     let sizes = call.result_sizes()?;
     let weights = call.optional_tensor("per_sample_weights")?;

@@ -92,7 +92,7 @@ fn pad(call: &mut Call<'_>) -> Results {
             let mode = call.int("mode")?;
             match usize::try_from(mode).ok().and_then(|mode| NAMES.get(mode)) {
                 Some(name) => name,
-                None => refuse!("{mode} is not a way to pad"),
+                None => refuse!("padding mode {mode} is not supported"),
             }
         }
         _ if call.has("mode") => call.text("mode")?,
@@ -130,13 +130,13 @@ fn pad_by_name(call: &mut Call<'_>, mode: &str) -> Results {
 fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> TensorResult {
     let count = pads.len() / 2;
     if !(1..=3).contains(&count) {
-        refuse!("{count} dimensions are padded; 1 to 3 have a kernel");
+        refuse!("cannot pad {count} dimensions; 1 to 3 are supported");
     }
     fits(x, pads)?;
     let kind = match mode {
         "reflect" => "reflection",
         "replicate" => "replication",
-        other => refuse!("`{other}` is not a way to pad"),
+        other => refuse!("padding mode `{other}` is not supported"),
     };
     let operator = format!("aten.{kind}_pad{count}d.default");
     call.emit(&operator, given!(self = x, padding = pads), x.dtype, padded_sizes(x, pads)?)
@@ -145,7 +145,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Tensor
 /// Checks that the rank covers the padded dimensions.
 fn fits(x: &Tensor, pads: &[i64]) -> Result<()> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > x.rank() {
-        refuse!("{} numbers pad a tensor of rank {}", pads.len(), x.rank());
+        refuse!("{} padding sizes do not match a tensor of rank {}", pads.len(), x.rank());
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ fn flip(call: &mut Call<'_>) -> Results {
 fn rot90(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let dims = call.positions("dims", x.rank())?;
-    let [first, second] = dims[..] else { refuse!("a plane has two dimensions") };
+    let [first, second] = dims[..] else { refuse!("a rotation requires two dimensions") };
     let formula = match call.int("k")?.rem_euclid(4) {
         0 => "x",
         1 => "transpose(flip(x, second), first, second)",

@@ -87,7 +87,7 @@ pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> TensorResul
     }
     let ([left @ .., rows, inner], [right @ .., other, columns]) = (x.extent(..)?, y.extent(..)?)
     else {
-        refuse!("multiplies tensors of rank {} and {}", x.rank(), y.rank());
+        refuse!("cannot multiply tensors of rank {} and {}", x.rank(), y.rank());
     };
     let Some(batch) = size::broadcast(left, right) else {
         refuse!("the batches of the matrices do not broadcast");
@@ -159,7 +159,7 @@ fn cross(call: &mut Call<'_>) -> Results {
         true => Some(call.dimension("dim", sizes.len())?),
         false => sizes.iter().position(|size| *size == Size::Fixed(3)),
     };
-    let Some(at) = at else { refuse!("no dimension has 3 elements") };
+    let Some(at) = at else { refuse!("no dimension has size 3") };
     let (x, y) = (call.expand(&x, sizes.clone())?, call.expand(&y, sizes)?);
     // Rolls so that index `i` holds the element of index `i + 1` or `i + 2`.
     let formula = "roll(x, 2, at) * roll(y, 1, at) - roll(x, 1, at) * roll(y, 2, at)";
@@ -184,7 +184,7 @@ fn matrix_power(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let exponent = call.int("n")?;
     if !(1..=64).contains(&exponent) {
-        refuse!("the power {exponent} of a matrix is not from 1 to 64");
+        refuse!("the power of a matrix must be from 1 to 64, got {exponent}");
     }
     let mut product = x.clone();
     for _ in 1..exponent {

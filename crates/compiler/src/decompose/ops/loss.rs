@@ -146,7 +146,7 @@ fn divergence(call: &mut Call<'_>) -> Results {
 
 fn poisson(call: &mut Call<'_>) -> Results {
     if call.bool("full")? {
-        refuse!("the term of Stirling's approximation has no decomposition");
+        refuse!("`full` is not supported: Stirling's approximation has no decomposition");
     }
     let formula = "reduced(where(log_input, exp(input) - target * input, \
                    input - target * log(input + eps)))";

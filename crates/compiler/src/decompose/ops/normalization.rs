@@ -57,7 +57,7 @@ impl Affine {
 fn of_channels(call: &mut Call<'_>, each: &Tensor, x: &Tensor) -> TensorResult {
     let (rank, given) = (x.rank(), each.rank());
     if given != 1 || rank < 2 {
-        refuse!("weights have rank {given} and channels rank {rank}; expected 1, and at least 2");
+        refuse!("weights must have rank 1, got {given}, and the input at least rank 2, got {rank}");
     }
     let channels = call.along(each, 0, axis_from_end(rank, 1)?)?;
     call.cast(&channels, x.dtype)
@@ -70,7 +70,7 @@ fn batch_norm(call: &mut Call<'_>) -> Results {
     if (1..call.node.outputs.len()).any(|index| {
         call.result(index).is_ok_and(|meta| meta.sizes.first() != Some(&Size::Fixed(0)))
     }) {
-        refuse!("what batch normalization leaves for derivatives has no kernel");
+        refuse!("no kernel returns the results of batch normalization for gradients");
     }
     let statistics = (call.optional_tensor("running_mean")?, call.optional_tensor("running_var")?);
     let done = match statistics {
@@ -217,7 +217,7 @@ fn instance_norm(call: &mut Call<'_>) -> Results {
     let (Some(mean), Some(variance)) =
         (call.optional_tensor("running_mean")?, call.optional_tensor("running_var")?)
     else {
-        refuse!("neither statistics of the input nor given ones are used");
+        refuse!("neither statistics of the input nor running statistics are used");
     };
     let negated = call.map("neg", &mean)?;
     let affine = Affine::of(call, &x)?;

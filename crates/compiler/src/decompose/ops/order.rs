@@ -31,7 +31,7 @@ pub(super) fn topk(
     let types = vec![(values.dtype, sizes.clone()), (ScalarType::Int64, sizes)];
     let mut both = call.emit_several("aten.topk.default", given, types)?;
     let (Some(places), Some(values)) = (both.pop(), both.pop()) else {
-        refuse!("a call of `topk` has two results");
+        refuse!("`topk` must return two results");
     };
     Ok([call.cast(&values, x.dtype)?, places])
 }
@@ -144,7 +144,7 @@ fn searched(call: &mut Call<'_>) -> Results {
     let values = call.tensor("self")?;
     if call.has("sorter") {
         let _ = call.tensor("sorter")?;
-        refuse!("bounds that are in order by another tensor have no kernel");
+        refuse!("no kernel supports bounds with a `sorter`");
     }
     let right = call.bool("right")? || call.has("side") && call.text("side")? == "right";
     let values = call.unsqueeze(&values, values.rank())?;

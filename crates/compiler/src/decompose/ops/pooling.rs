@@ -76,7 +76,7 @@ fn pooled(
 ) -> Result<Vec<Tensor>> {
     let (spatial, rank) = (window.sides.len(), x.rank());
     if rank <= spatial || sizes.len() != rank {
-        refuse!("pools {spatial} dimensions of rank {rank} to rank {}", sizes.len());
+        refuse!("cannot pool {spatial} dimensions from rank {rank} to rank {}", sizes.len());
     }
     let (leading, old) = (x.extent(..rank - spatial)?, x.extent(rank - spatial..)?);
     let new = size::at(sizes, rank - spatial..)?;
@@ -101,7 +101,7 @@ fn pooled(
             let found = vec![batch, unit, new_depth.clone(), area];
             pool(call, &columns, &of(&[deep, UNIT]), found)?
         }
-        _ => refuse!("a tensor of rank {rank} is pooled along {spatial} dimensions"),
+        _ => refuse!("cannot pool {spatial} dimensions of a tensor of rank {rank}"),
     };
     found.iter().map(|tensor| call.view(tensor, sizes.to_vec())).collect()
 }
@@ -151,7 +151,7 @@ fn average_pool(call: &mut Call<'_>) -> Results {
     // With an explicit divisor, windows are sums that include the padding.
     let include = call.bool("count_include_pad")? || divisor != 0;
     if divisor != 0 && window.ceil {
-        refuse!("a `divisor_override` with windows that may be partly outside the input");
+        refuse!("`divisor_override` is not supported if windows may be partly outside the input");
     }
     let pool = |call: &mut Call<'_>, x: &Tensor, window: &Window, sizes: Vec<Size>| {
         let given = given!(
@@ -194,7 +194,7 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
     let sizes = call.result_sizes()?;
     if x.rank() < spatial || sizes.len() != x.rank() {
         let (rank, given) = (x.rank(), sizes.len());
-        refuse!("pools {spatial} dimensions of rank {rank} to rank {given}");
+        refuse!("cannot pool {spatial} dimensions from rank {rank} to rank {given}");
     }
     let mut done = x.clone();
     for at in x.rank() - spatial..x.rank() {

@@ -39,7 +39,7 @@ fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N]>
     let count = N as i64;
     let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
     let Some(width) = x.extent(at)?.fixed().filter(|width| width % count == 0) else {
-        refuse!("the width of the gates is not known");
+        refuse!("the width of the gates is unknown");
     };
     let width = width / count;
     let part = |index| call.slice(x, at, (checked(index) * width).get()?, width, 1);
@@ -76,7 +76,7 @@ impl Kind {
                 }
                 Ok(vec![h, c])
             }
-            (Kind::Lstm, _) => refuse!("a layer of this kind has two states"),
+            (Kind::Lstm, _) => refuse!("a layer of this kind must have two states"),
             (Kind::Gru, _) => {
                 let ([a, b, c], [d, e, f]) = (gates(call, of_input)?, gates(call, &of_hidden)?);
                 let formula = "reset = sigmoid(a + d); update = sigmoid(b + e); \
@@ -103,7 +103,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
     let both_ways = call.bool("bidirectional")?;
     let has_biases = call.bool("has_biases")?;
     if call.bool("train")? && call.float("dropout")? != 0.0 && count > 1 {
-        refuse!("dropout that drops something is not for programs that predict");
+        refuse!("a recurrent layer with dropout is not supported for inference");
     }
     let batched = input.rank() == 3;
     check_ranks(&input, &states, 2)?;
@@ -113,7 +113,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
         x = call.transpose(&x, 0, 1)?;
     }
     let Some(steps) = x.extent(0)?.fixed().filter(|steps| *steps <= MAX_STEPS) else {
-        refuse!("a recurrent layer has a known number of steps, at most {MAX_STEPS}");
+        refuse!("the number of steps of a recurrent layer must be known and at most {MAX_STEPS}");
     };
     let mut first = Vec::with_capacity(states.len());
     for state in &states {
@@ -129,7 +129,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
         for way in 0..=i64::from(both_ways) {
             let mut next = || match parameters.next() {
                 Some(tensor) => Ok(tensor),
-                None => refuse!("a recurrent layer lacks weights"),
+                None => refuse!("a recurrent layer has too few weights"),
             };
             let (of_input, of_hidden) = (next()?, next()?);
             let (input_bias, hidden_bias) =

@@ -393,7 +393,7 @@ fn distances_within(call: &mut Call<'_>) -> Results {
 fn trace(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     if x.rank() != 2 {
-        refuse!("the trace of a tensor of rank {}; it must be 2", x.rank());
+        refuse!("the trace requires a tensor of rank 2, got {}", x.rank());
     }
     let sizes = x.all_known("a size of the matrix")?;
     let length = sizes.into_iter().min().unwrap_or(0);

@@ -23,7 +23,7 @@ fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>)> {
     let (rank, noted) = (x.rank(), call.result(0)?.sizes.len());
     if rank < 3 || noted != rank {
         refuse!(
-            "an image of rank {rank} is resized to rank {noted}; both must be the same, and 3 or more"
+            "cannot resize an image of rank {rank} to rank {noted}; the ranks must be equal and at least 3"
         );
     }
     let spatial = axis_from_end(rank, 2)?;
@@ -190,7 +190,7 @@ fn weights(
         let part = call.multiply(&here, &weight)?;
         sum = Some(plus(call, sum, part)?);
     }
-    sum.ok_or_else(|| LoweringError::new("a kernel without places"))
+    sum.ok_or_else(|| LoweringError::new("an empty kernel"))
 }
 
 /// Adds to an optional sum.
@@ -230,7 +230,7 @@ fn grid_sampler(call: &mut Call<'_>) -> Results {
     match x.rank() {
         4 => {}
         5 => return one(volume(call, &x, &grid)?),
-        rank => refuse!("a grid samples images of rank 4 or volumes of rank 5, not rank {rank}"),
+        rank => refuse!("the input must be images of rank 4 or volumes of rank 5, got rank {rank}"),
     }
     let grid = call.cast(&grid, x.dtype)?;
     one(call.again("aten.grid_sampler_2d.default", given!(input = x, grid = grid))?)
@@ -357,7 +357,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     let align = call.bool("align_corners")?;
     let spatial = sizes.len().saturating_sub(2);
     if spatial != 2 && spatial != 3 {
-        refuse!("a grid is for images or volumes");
+        refuse!("a grid requires images or volumes");
     }
     // The first grid coordinate belongs to the last dimension.
     let grid = size::at(&sizes, 2..)?;
@@ -423,7 +423,7 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
     let count = [count(0)?, count(1)?];
     let [rows, columns] = kernel;
     if rows.saturating_mul(columns) > MAX_PLACES {
-        refuse!("windows of {rows} by {columns} have more than {MAX_PLACES} places");
+        refuse!("windows of {rows} by {columns} exceed the maximum of {MAX_PLACES} elements");
     }
     Ok(Windows { kernel, dilation, padding, stride, count })
 }
@@ -482,7 +482,7 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let found = windows(call, &output)?;
     let sizes = call.result_sizes()?;
     let Some(at) = sizes.len().checked_sub(3) else {
-        refuse!("a result of rank {} is no image", sizes.len());
+        refuse!("a result of rank {} is not an image", sizes.len());
     };
     let batch = size::product(size::at(&sizes, ..at)?);
     let channels = size::at(&sizes, at)?.clone();

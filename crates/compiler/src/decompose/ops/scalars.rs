@@ -28,7 +28,7 @@ fn primitive(call: &mut Call<'_>, name: &str, operands: Vec<Argument>) -> Result
 
 fn operands(call: &Call<'_>) -> Result<Vec<Argument>> {
     if let Some(odd) = call.node.arguments.iter().find(|one| call.number_dtype(one).is_none()) {
-        refuse!("`{}` of something that is not a number: {odd:?}", call.node.target);
+        refuse!("`{}` requires numbers, got {odd:?}", call.node.target);
     }
     Ok(call.node.arguments.clone())
 }
@@ -62,7 +62,7 @@ fn floor(call: &mut Call<'_>) -> Results {
 fn power(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
     let [base, Argument::Int(exponent @ 1..=8)] = operands.as_slice() else {
-        refuse!("powers of numbers that the program computes are from 1 to 8");
+        refuse!("the exponent of a computed number must be from 1 to 8");
     };
     let mut product = base.clone();
     for _ in 1..*exponent {
@@ -73,7 +73,9 @@ fn power(call: &mut Call<'_>) -> Results {
 
 fn both(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
-    let [left, right] = operands.as_slice() else { refuse!("a conjunction has two operands") };
+    let [left, right] = operands.as_slice() else {
+        refuse!("a conjunction must have two operands")
+    };
     let wants_both = call.name() == "_operator.and_";
     let (yes, no) = if wants_both { (right, left) } else { (left, right) };
     primitive(call, "sym_ite", vec![left.clone(), yes.clone(), no.clone()])
@@ -97,7 +99,7 @@ fn item(call: &mut Call<'_>) -> Results {
     let flat = call.view(&x, Vec::new())?;
     let meta = match call.node.outputs.first() {
         Some(coremill_pt2::Output::Value(id)) => call.frame.value(*id).meta.clone(),
-        _ => refuse!("a number that nothing uses"),
+        _ => refuse!("the number is unused"),
     };
     let operator = "aten._local_scalar_dense.default";
     Ok(vec![RewriteResult::Number(call.emit_number(operator, given!(self = flat), meta)?)])

@@ -122,7 +122,7 @@ fn moved(call: &mut Call<'_>) -> Results {
     let mut rest = (0..x.rank()).filter(|at| !from.contains(at));
     let order: Option<Vec<usize>> =
         order.into_iter().map(|at| at.or_else(|| rest.next())).collect();
-    let Some(order) = order else { refuse!("the dimensions are not different ones") };
+    let Some(order) = order else { refuse!("the dimensions must be different") };
     one(call.permute(&x, &order)?)
 }
 

@@ -53,7 +53,7 @@ fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> TensorR
 /// Evaluates a polynomial, highest power first.
 fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> TensorResult {
     let [first, second, rest @ ..] = coefficients else {
-        refuse!("a polynomial has {} coefficients", coefficients.len());
+        refuse!("a polynomial with {} coefficients is not supported", coefficients.len());
     };
     let (first, second) = (f64::from(*first), f64::from(*second));
     let mut sum = calc!(call, "x * first + second", x, first, second)?;
@@ -326,6 +326,6 @@ fn derivative(call: &mut Call<'_>) -> Results {
             let factorial: f64 = (1..=order).map(|factor| factor as f64).product();
             call.times(&sum, if order % 2 == 0 { -factorial } else { factorial })
         }
-        _ => refuse!("`polygamma` is lowered for orders 0 to 20, found {order}"),
+        _ => refuse!("the order of `polygamma` must be from 0 to 20, got {order}"),
     })
 }

@@ -25,7 +25,7 @@ fn between_pixels(
     rows: &Tensor,
     columns: &Tensor,
 ) -> TensorResult {
-    let [_, _, height, width] = fixed(picture, "the picture")?;
+    let [_, _, height, width] = fixed(picture, "the image")?;
     let mut places = Vec::with_capacity(2);
     // The kernel's coordinates range from -1 to 1.
     for (at, extent) in [(columns, width), (rows, height)] {

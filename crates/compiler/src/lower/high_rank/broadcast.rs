@@ -120,7 +120,7 @@ pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let (x, y) = (only(op, "x")?, only(op, "y")?);
     let (of_x, of_y) = (dims_of(builder, x)?, dims_of(builder, y)?);
     let ([batch_x @ .., _, _], [batch_y @ .., _, _]) = (of_x.as_slice(), of_y.as_slice()) else {
-        refuse!("multiplies a vector with a tensor of more than {MAX_RANK} axes");
+        refuse!("cannot multiply a vector by a tensor of more than {MAX_RANK} axes");
     };
     let batches = matched(&[batch_x.to_vec(), batch_y.to_vec()]);
     let rank = batches.dims.len() + 2;

@@ -83,11 +83,11 @@ fn append(builder: &mut Builder, op: &Op, outcomes: &[InferredValue]) -> Result<
 
 fn too_many(kind: OpKind) -> LoweringError {
     LoweringError::new(format!(
-        "Core ML's `{}` would take or give a tensor of more than {MAX_RANK} axes, which no tensor of Core \
-         ML has",
+        "`{}` has an operand or result with more than {MAX_RANK} axes, the maximum in Core \
+         ML",
         kind.name()
     ))
-    .hint("reshape it to fewer axes before, and back after")
+    .hint("reshape to fewer axes before the operation, and back after it")
 }
 
 /// The value bound to a parameter.
@@ -156,7 +156,7 @@ fn source(builder: &mut Builder, value: ValueId) -> ValueResult {
     }
     // Constants may have any rank until an operation uses them.
     let Some(constant) = builder.known(value) else {
-        refuse!("an input has more than {MAX_RANK} axes, which no tensor of Core ML has");
+        refuse!("an input has more than {MAX_RANK} axes, the maximum in Core ML");
     };
     let Some(ty) = constant.tensor_type() else { refuse!("a constant is not a tensor") };
     let dims = ty.shape.iter().filter_map(Dim::known).map(|extent| Int::Known(extent as i64));
@@ -220,7 +220,7 @@ fn reshaped(
     let x = only(op, "x")?;
     let low = source(builder, x)?;
     let result = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).cloned();
-    let Some(result) = result else { refuse!("`{}` gives no tensor", kind.name()) };
+    let Some(result) = result else { refuse!("`{}` does not return a tensor", kind.name()) };
     let mut dims = match kind {
         OpKind::Identity => dims_of(builder, x)?,
         OpKind::Reshape => elements(builder, op, "shape", result.rank())?,

@@ -170,7 +170,7 @@ impl Builder {
             last.into_iter().for_each(|last| *last = Int::Known(-1));
         }
         if sizes.contains(&Int::Known(0)) {
-            refuse!("makes a tensor without elements, which Core ML has none of");
+            refuse!("creates a tensor without elements, which Core ML does not support");
         }
         if self.rank(x) == 0 {
             let axes: Vec<_> = (0..sizes.len() as i32).collect();
@@ -296,7 +296,7 @@ impl Builder {
     /// Repeats unit axes to these sizes and prepends axes. −1 keeps the size of an axis.
     pub(crate) fn expanded(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let Some(added) = sizes.len().checked_sub(self.rank(x)) else {
-            refuse!("expands a tensor of rank {} to rank {}", self.rank(x), sizes.len());
+            refuse!("cannot expand a tensor of rank {} to rank {}", self.rank(x), sizes.len());
         };
         let mut repeats = Vec::with_capacity(sizes.len());
         for (axis, &size) in sizes.iter().enumerate() {

@@ -132,7 +132,7 @@ fn glu(call: &mut Call<'_, '_>) -> ValueResult {
 
 fn native_dropout(call: &mut Call<'_, '_>) -> Results {
     if call.flag("train")? && call.float("p")? != 0.0 {
-        return Err(LoweringError::new("dropout drops at random while training")
+        return Err(LoweringError::new("dropout is random in training mode")
             .hint("export the model after `eval()`"));
     }
     let x = call.tensor("input")?;

@@ -51,9 +51,7 @@ fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, bool, Vec<Axis>)> {
         let output = i64::from(size);
         let input = extents.at(axis + 2)?.map(|extent| extent as i64);
         if input.is_none() && output != 1 {
-            refuse!(
-                "`output_size` must be 1 along a dimension whose size is not fixed, got {output}"
-            );
+            refuse!("`output_size` must be 1 along a dimension with a dynamic size, got {output}");
         }
         axes.push(Axis { input, output });
     }
@@ -122,7 +120,7 @@ fn largest(call: &mut Call<'_, '_>) -> Results {
     if call.is_used(1) {
         let windows: Option<Vec<_>> = axes.iter().map(positions).collect();
         let Some(windows) = windows else {
-            refuse!("the indices of an adaptive pool are lowered for sizes that are fixed");
+            refuse!("returning the indices of an adaptive pool requires fixed sizes");
         };
         let indices = places_of_largest(call, x, &windows)?;
         results.push(without_batch(call, indices, batched)?);

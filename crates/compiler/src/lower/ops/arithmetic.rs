@@ -107,7 +107,7 @@ fn rounded_quotient(call: &mut Call<'_, '_>, mode: &str) -> ValueResult {
             let z = call.binary(OpKind::RealDiv, x, y)?;
             call.trunc(z)?
         }
-        _ => refuse!("rounding mode `{mode}` is unknown; expected `floor` or `trunc`"),
+        _ => refuse!("rounding mode `{mode}` is not supported; expected `floor` or `trunc`"),
     };
     wrapped(call, z)
 }

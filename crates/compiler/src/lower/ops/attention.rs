@@ -41,7 +41,7 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
             .hint("export the model after `eval()`"));
     }
     if call.has("dropout_mask") {
-        refuse!("`dropout_mask` is given, which is not lowered");
+        refuse!("`dropout_mask` is not supported");
     }
     let dtype = call.result_dtype()?;
     let [query, key, value] = in_result_type(call, ["query", "key", "value"])?;
@@ -54,7 +54,7 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
     let scale = call.optional_float("scale")?.unwrap_or(own);
     let mask = match (mask, call.flag("is_causal")?) {
         (Some(_), true) => {
-            refuse!("a mask excludes `is_causal`, got both")
+            refuse!("a mask and `is_causal` are mutually exclusive")
         }
         (None, true) => Some(causal_mask(call, query, key)?),
         (mask, false) => mask,
@@ -204,7 +204,7 @@ fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Atte
         None => None,
     };
     let (Some(many), Some(few)) = (heads(builder, query), heads(builder, key)) else {
-        refuse!("`enable_gqa` is given, but the numbers of heads are not known");
+        refuse!("`enable_gqa` requires known numbers of heads");
     };
     if many == few {
         return attend(builder, attention);

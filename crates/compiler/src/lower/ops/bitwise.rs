@@ -38,7 +38,7 @@ fn combine(call: &mut Call<'_, '_>, logic: OpKind) -> ValueResult {
             let [x, y] = call.operands(names)?;
             return call.binary(logic, x, y);
         }
-        _ => refuse!("bitwise operations are of integers and `bool`s, found `{result}`"),
+        _ => refuse!("bitwise operations require integers or `bool`s, got `{result}`"),
     }
     let [x, y] = [call.operand("self")?, call.operand("other")?];
     // A constant scalar tensor is treated like a number.
@@ -139,7 +139,9 @@ fn common(builder: &mut Builder, x: ValueId, y: ValueId, dtype: ScalarType) -> V
     let bits = width(dtype);
     let rank = builder.rank(x).max(builder.rank(y));
     if rank >= 5 {
-        refuse!("bits of tensors of rank {rank} would need one axis more than the 5 of Core ML");
+        refuse!(
+            "the bits of a tensor of rank {rank} require one more axis than Core ML's maximum of 5"
+        );
     }
     let (in_x, in_y) = (bits_of(builder, x, bits, rank)?, bits_of(builder, y, bits, rank)?);
     let both = builder.binary(OpKind::Mul, in_x, in_y)?;
@@ -183,7 +185,7 @@ fn shift(call: &mut Call<'_, '_>) -> Result<(ValueId, Int)> {
     let (x, by) = (call.operand("self")?, call.operand("other")?);
     let result = call.result_dtype()?;
     if core_dtype(result)? != DType::Int32 {
-        refuse!("shifts are of integers, found `{result}`");
+        refuse!("shifts require integers, got `{result}`");
     }
     let x = call.operand_value(x, DType::Int32)?;
     let by = match one_known(call, by) {

@@ -135,7 +135,7 @@ pub(super) fn predicate(call: &mut Call<'_, '_>, lowered: &LoweredValue) -> Resu
             let known = call.folded(value).and_then(|folded| folded.only()?.bool());
             Ok(known.map_or(Truth::Computed(value), Truth::Known))
         }
-        _ => refuse!("a condition is not a `bool`"),
+        _ => refuse!("the condition is not a `bool`"),
     }
 }
 
@@ -322,11 +322,11 @@ fn associative_scan(call: &mut Call<'_, '_>) -> Results {
         let frame = Frame { in_rows: true, ..Frame::new(&graph.graph) };
         let results = call.lowering.inline_in(frame, inputs)?;
         if is_refused(&results) {
-            refuse!("joins rows by calls that are refused themselves");
+            refuse!("joins rows with calls that cannot be lowered");
         }
         let (joined, found) = taken_apart(call, &results)?;
         if found != shapes {
-            refuse!("concatenates rows of shapes {shapes:?} to {found:?}");
+            refuse!("joins rows of shapes {shapes:?} into shapes {found:?}");
         }
         Ok(joined)
     })?;
@@ -337,12 +337,12 @@ fn associative_scan(call: &mut Call<'_, '_>) -> Results {
 fn custom_operator(call: &mut Call<'_, '_>) -> Results {
     let name = match call.node.arguments.first() {
         Some(Argument::Operator(name) | Argument::Text(name)) => format!("`{name}`"),
-        _ => "an operator".to_owned(),
+        _ => "of the model".to_owned(),
     };
     Err(LoweringError::new(format!(
-        "calls {name}, which is the model's own: the program has only its name"
+        "calls the custom operator {name}, whose implementation is not in the program"
     ))
-    .hint("compute it with operators of torch where the model is exported"))
+    .hint("implement it with torch operators before the export"))
 }
 
 /// A graph that runs once per row of some tensors. Its inputs are the carried values, the rows, and loop-invariant
@@ -358,7 +358,7 @@ struct MapLoop<'p> {
 impl<'p> MapLoop<'p> {
     fn all(&self, call: &mut Call<'_, 'p>, carried: Vec<LoweredValue>) -> Results {
         let Some(LoweredValue::Tensor(first)) = self.rows.first() else {
-            refuse!("goes over the rows of no tensor");
+            refuse!("requires at least one tensor with rows");
         };
         match call.dim(first.value, 0)? {
             Int::Known(count) if count <= MAX_UNROLLED => self.unrolled(call, carried, count),
@@ -375,7 +375,7 @@ impl<'p> MapLoop<'p> {
     ) -> Result<Option<[Vec<LoweredValue>; 2]>> {
         for row in &self.rows {
             let LoweredValue::Tensor(tensor) = row else {
-                refuse!("goes over the rows of no tensor")
+                refuse!("requires at least one tensor with rows")
             };
             let value = call.taken_at(tensor.value, 0, index)?;
             inputs.push(LoweredValue::tensor(value, tensor.dtype));

@@ -30,7 +30,7 @@ impl Convolution {
     fn of(call: &mut Call<'_, '_>) -> Result<Convolution> {
         let dtype = call.result_dtype()?;
         if !crate::lower::dtype::is_float(dtype) {
-            refuse!("Core ML convolves floats, not `{dtype}`");
+            refuse!("Core ML supports convolutions of floats only, got `{dtype}`");
         }
         let [x, weight] = in_result_type(call, ["input", "weight"])?;
         let bias = optional_in_result_type(call, "bias")?;
@@ -139,7 +139,9 @@ impl Convolution {
             for (at, more) in [(2 * axis, 0), (2 * axis + 1, *more)] {
                 *self.pad.at_mut(at)? = (reach - *self.pad.at(at)? + more).int32()?;
                 if *self.pad.at(at)? < 0 {
-                    refuse!("a transposed convolution with a computed weight cuts off too much");
+                    refuse!(
+                        "a transposed convolution with a computed weight has too large a `padding`"
+                    );
                 }
             }
         }
@@ -215,7 +217,7 @@ fn spread(builder: &mut Builder, mut weight: ValueId, dilations: &[i32]) -> Valu
         let after = builder.product(dims.part(axis + 1..)?)?;
         if before.known().is_none() || after.known().is_none() {
             refuse!(
-                "zeros are put into a tensor whose sizes are not known before the program runs"
+                "inserting zeros requires a tensor whose sizes are known before the program runs"
             );
         }
         let step = i64::from(dilation);

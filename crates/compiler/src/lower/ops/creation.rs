@@ -134,7 +134,7 @@ fn lower_triangle(call: &mut Call<'_, '_>) -> ValueResult {
     let diagonal = call.int("diagonal")?;
     let rank = call.rank(x);
     if rank < 2 {
-        refuse!("a triangle is of a matrix, found rank {rank}");
+        refuse!("a triangle requires rank 2 or more, got {rank}");
     }
     // `band_part` always includes the main diagonal.
     if let Int::Known(above @ 0..) = diagonal {
@@ -156,7 +156,7 @@ fn one_hot(call: &mut Call<'_, '_>) -> ValueResult {
     let classes = call.int("num_classes")?;
     if classes == Int::Known(-1) {
         return Err(LoweringError::new(
-            "`one_hot` counts its classes by the largest of its indices, which \
+            "`one_hot` derives the number of classes from its largest index, which \
              is not known before the program runs",
         )
         .hint("pass `num_classes`"));

@@ -27,7 +27,7 @@ fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> ValueResult {
     let carried = [x, y].map(|value| LoweredValue::tensor(value, ScalarType::Int32));
     let pair = |inside: &[LoweredValue]| match inside {
         [LoweredValue::Tensor(x), LoweredValue::Tensor(y)] => Ok([x.value, y.value]),
-        _ => refuse!("a loop carries other than two tensors"),
+        _ => refuse!("a loop must carry two tensors"),
     };
     let results = looped(
         call,
@@ -50,7 +50,7 @@ fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> ValueResult {
     )?;
     match results.as_deref().map(pair) {
         Some(results) => Ok(results?[0]),
-        None => refuse!("a loop was refused"),
+        None => refuse!("a loop cannot be lowered"),
     }
 }
 

@@ -40,7 +40,7 @@ fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64> {
             }
             Ok(extent)
         }
-        _ => refuse!("`{name}` is lowered for square matrices of fixed size"),
+        _ => refuse!("`{name}` must be a square matrix of fixed size"),
     }
 }
 
@@ -166,7 +166,7 @@ fn only_inverse(call: &mut Call<'_, '_>) -> ValueResult {
 
 fn inverse_and_info(call: &mut Call<'_, '_>) -> ValueResult {
     if call.is_used(1) {
-        refuse!("whether the inverse exists is used, which is not lowered");
+        refuse!("the result that reports whether the inverse exists is not supported");
     }
     only_inverse(call)
 }
@@ -174,7 +174,7 @@ fn inverse_and_info(call: &mut Call<'_, '_>) -> ValueResult {
 fn determinant(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, name) = operand(call)?;
     if (1..call.node.outputs.len()).any(|index| call.is_used(index)) {
-        refuse!("the factors of the matrix are used, which are not lowered");
+        refuse!("the results that hold the factors of the matrix are not supported");
     }
     let extent = square_extent(call, x, name)?;
     let rank = call.rank(x);

@@ -114,7 +114,7 @@ pub(crate) fn product(
 /// torch's `matmul`: vectors are rows on the left and columns on the right.
 pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> ValueResult {
     match (builder.rank(x), builder.rank(y)) {
-        (0, _) | (_, 0) => refuse!("a scalar is not a factor of a product of matrices"),
+        (0, _) | (_, 0) => refuse!("an operand of a matrix product is a scalar"),
         (1, 1) if builder.is_constant(y) || builder.is_constant(x) => {
             let (x, y) = if builder.is_constant(y) { (x, y) } else { (y, x) };
             let row = builder.expand_dims(y, &[0])?;

@@ -125,7 +125,9 @@ fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<LoweredVal
     };
     match from {
         Some(name) => Ok(LoweredValue::Tensor(call.tensor(name)?)),
-        None => refuse!("result {index} of a batch norm has no elements, which Core ML lacks"),
+        None => refuse!(
+            "result {index} of a batch norm has no elements, which Core ML does not support"
+        ),
     }
 }
 
@@ -220,9 +222,7 @@ fn updated_statistics(call: &mut Call<'_, '_>, statistics: &Statistics) -> Resul
     let extents = call.extents(statistics.x);
     let counts = statistics.axes.iter().map(|&axis| extents.get(axis).copied().flatten());
     let Some(count) = counts.product::<Option<u64>>() else {
-        refuse!(
-            "the running variance is updated by how many elements there are, which is not fixed"
-        );
+        refuse!("updating the running variance requires a fixed number of elements");
     };
     let unbiased = count as f64 / (count as f64 - 1.0).max(1.0);
     let mut updated = Vec::new();

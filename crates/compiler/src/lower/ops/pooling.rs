@@ -173,7 +173,7 @@ fn max_pool(call: &mut Call<'_, '_>) -> Results {
         let windows: Option<Vec<_>> = pool.windows.iter().map(positions).collect();
         let Some(windows) = windows else {
             refuse!(
-                "the indices of `max_pool` are lowered for spatial sizes that are fixed; these are \
+                "the indices of `max_pool` require fixed spatial sizes; these are \
                  not known before the program runs"
             );
         };
@@ -191,17 +191,12 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> ValueResult {
         let (Some(input), Some(steps), Some(beyond)) =
             (window.input, window.output(), window.beyond())
         else {
-            refuse!(
-                "`max_pool` with dilation, or of integers, is lowered for spatial sizes that are fixed"
-            );
+            refuse!("`max_pool` with dilation, or of integers, requires fixed spatial sizes");
         };
         let after = window.pad + beyond;
         if window.pad > 0 || after > 0 {
             if !float {
-                refuse!(
-                    "`max_pool` of integers is lowered without padding; here it is {}",
-                    window.pad
-                );
+                refuse!("`max_pool` of integers requires `padding` 0, got {}", window.pad);
             }
             let mut pad = vec![0; 2 * builder.rank(y)];
             *pad.at_mut(2 * axis)? = window.pad as i32;
@@ -266,7 +261,7 @@ pub(crate) fn places_of_largest(
     let (rows, width) = (product(&outputs), product(&width.collect::<Vec<_>>()));
     if (rows * width).get()? > MAX_TABLE_ELEMENTS {
         let (rows, width) = (rows.get()?, width.get()?);
-        refuse!("the indices of {rows} windows of {width} elements are too many");
+        refuse!("{rows} windows of {width} elements have too many indices");
     }
     // Positions outside the plane index one element behind it, which is the minimum.
     let mut table: Vec<Vec<Option<i64>>> = vec![vec![Some(0)]];
@@ -311,7 +306,7 @@ pub(crate) fn places_of_largest(
 fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
     let dtype = call.result_dtype()?;
     if !is_float(dtype) {
-        refuse!("`avg_pool` of `{dtype}` is not lowered; expected floats");
+        refuse!("`avg_pool` requires floats, got `{dtype}`");
     }
     let pool = Pool::of(call)?;
     let padded = pool.windows.iter().any(|window| window.pad > 0);
@@ -320,7 +315,7 @@ fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
     if call.has("divisor_override") {
         let divisor = call.known_int("divisor_override")?;
         if divisor == 0 {
-            refuse!("`divisor_override` is 0");
+            refuse!("`divisor_override` must not be 0");
         }
         // With `divisor_override`, the mean over all elements is rescaled by their number.
         let mean = pool.emit(call, OpKind::AvgPool, false, Some(false))?;
@@ -350,7 +345,7 @@ fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> ValueResult {
     let mut shape = vec![1, 1];
     for window in &pool.windows {
         let (Some(input), Some(steps)) = (window.input, window.output()) else {
-            refuse!("`avg_pool` with `ceil_mode` over three dimensions needs sizes that are fixed");
+            refuse!("`avg_pool` with `ceil_mode` over three dimensions requires fixed sizes");
         };
         shape.push(steps as u64);
         let line: Vec<f32> = (0..steps)
@@ -378,7 +373,7 @@ fn max_unpool(call: &mut Call<'_, '_>) -> ValueResult {
     let lines = call.dims(x)?.part(..2)?.to_vec();
     let plane = product(&sizes).get()?;
     if lines.iter().any(|line| line.known().is_none()) {
-        refuse!("`max_unpool` is lowered for sizes that are fixed");
+        refuse!("`max_unpool` requires fixed sizes");
     }
     let flat: Vec<_> = lines.iter().copied().chain([Int::Known(-1)]).collect();
     let (updates, indices) = (call.reshape(x, &flat)?, call.reshape(indices, &flat)?);

@@ -176,7 +176,7 @@ impl Scheme {
         let extents = Scheme::extents(call)?;
         let sizes = call.known_ints("block_size")?;
         if sizes.len() != extents.len() {
-            refuse!("`block_size` is {sizes:?}, for {} axes", extents.len());
+            refuse!("`block_size` {sizes:?} must have one size for each of {} axes", extents.len());
         }
         let mut blocks = Vec::new();
         let mut counts = Vec::new();
@@ -210,7 +210,7 @@ impl Scheme {
             if block <= 1 || count == Some(1) {
                 continue;
             }
-            let Some(count) = count else { refuse!("the number of scales is not fixed") };
+            let Some(count) = count else { refuse!("the number of scales must be fixed") };
             let extent = builder.extents(self.x).get(axis).copied().flatten();
             if extent.is_some_and(|extent| count.checked_mul(block) != Some(extent)) {
                 refuse!(
@@ -413,7 +413,7 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     let epsilon = call.optional_float("eps")?.unwrap_or(f64::from(f32::MIN_POSITIVE)) as f32;
     let extents = call.extents(x);
     if sizes.len() != extents.len() {
-        refuse!("`block_size` is {sizes:?}, for {} axes", extents.len());
+        refuse!("`block_size` {sizes:?} must have one size for each of {} axes", extents.len());
     }
     // Splits each blocked axis into blocks and elements per block.
     let mut folded = Vec::new();
@@ -452,7 +452,7 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
             let width = call.binary(OpKind::Sub, most, least)?;
             call.scaled(width, 1.0 / f64::from(high - low))?
         }
-        _ => refuse!("`mapping_type` is `{mapping}`, which is not lowered"),
+        _ => refuse!("`mapping_type` `{mapping}` is not supported"),
     };
     let scale = call.binary(OpKind::Maximum, scale, epsilon)?;
     let zero_point = if mapping == "ASYMMETRIC" {
@@ -589,12 +589,12 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> ValueResult {
         refuse!("`nbits` must be from 1 to 8, got {bits}");
     }
     let (Some(codes), Some(tables)) = (call.recipe(codes), call.recipe(tables)) else {
-        refuse!("`codes` or `codebook` is computed; Core ML looks up constants only");
+        refuse!("`codes` and `codebook` must be constants in Core ML");
     };
     let (shape, rank) = (tables.shape(), codes.shape().len());
     if shape.len() != rank + 2 || *shape.at(rank)? != 1 << bits || *shape.at(rank + 1)? != 1 {
         refuse!(
-            "`codebook` has sizes {shape:?}; accepted for codes of sizes {:?} are tables of {} single numbers",
+            "`codebook` has sizes {shape:?}; codes of sizes {:?} require tables of {} scalars",
             codes.shape(),
             1 << bits
         );
@@ -611,7 +611,7 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> ValueResult {
     let weight = CompressedTensor { codes, range, meaning: Meaning::Table { tables } };
     match call.store_compressed(weight)? {
         Some(y) => Ok(y),
-        None => refuse!("no release of Core ML looks up codes of {bits} bits"),
+        None => refuse!("no release of Core ML supports {bits}-bit codes"),
     }
 }
 

@@ -79,7 +79,7 @@ fn distributed(call: &mut Call<'_, '_>) -> ValueResult {
     } else {
         let known: Option<Vec<_>> = call.result_sizes(0)?.into_iter().collect();
         let Some(known) = known else {
-            refuse!("`normal` is lowered for fixed sizes");
+            refuse!("`normal` requires fixed sizes");
         };
         known.into_iter().map(Int::Known).collect()
     };

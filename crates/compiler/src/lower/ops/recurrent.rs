@@ -87,9 +87,9 @@ impl Weights {
 
 fn packed(_: &mut Call<'_, '_>) -> Results {
     Err(LoweringError::new(
-        "a packed sequence has lengths that are data, which Core ML's layers do not take",
+        "a packed sequence has computed lengths, which Core ML's layers do not support",
     )
-    .hint("pass padded sequences, and take the outputs that count"))
+    .hint("pass padded sequences, and select the valid outputs"))
 }
 
 /// Stacked layers, each in one direction or both.
@@ -97,7 +97,7 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
     let kind = Kind::of(call);
     let dtype = call.result_dtype()?;
     if !is_float(dtype) {
-        refuse!("Core ML has recurrent layers of floats, not of `{dtype}`");
+        refuse!("Core ML supports recurrent layers of floats only, got `{dtype}`");
     }
     if call.flag("train")? && call.float("dropout")? != 0.0 {
         return Err(LoweringError::new("layers with dropout in training mode are random")
@@ -110,7 +110,7 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
     let initial = states(call, kind)?;
     let weights = all_weights(call, kind, directions)?;
     if weights.len() as i64 != count * directions as i64 {
-        refuse!("`params` are of {} layers, but there are {count}", weights.len());
+        refuse!("`params` has weights for {} layers; expected {count}", weights.len());
     }
     if batch_first {
         x = call.transpose(x, &[1, 0, 2])?;
@@ -198,7 +198,7 @@ fn both_ways(
     }
     let outputs = lstm(call, x, &states, bound)?;
     let &[output, h, c] = outputs.as_slice() else {
-        refuse!("`lstm` gives {} values", outputs.len())
+        refuse!("`lstm` returns {} values", outputs.len())
     };
     let mut last = Vec::with_capacity(2);
     for (index, state) in [h, c].into_iter().enumerate() {
@@ -341,7 +341,7 @@ fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> ValueResult {
         return Ok(weight);
     }
     let Some(rows) = builder.extents(weight).first().copied().flatten() else {
-        refuse!("the weights of a recurrent layer have sizes that are not known");
+        refuse!("the sizes of the weights of a recurrent layer are unknown");
     };
     let hidden = rows as i64 / gates.len() as i64;
     let mut parts = Vec::with_capacity(gates.len());

@@ -103,14 +103,12 @@ impl Resizing {
                     Int::Known((input as f64 * factor).floor() as i64)
                 }
                 (None, Some(factor), None) => computed_size(call, input, factor)?,
-                (None, None, _) => refuse!("neither sizes nor factors are given"),
+                (None, None, _) => refuse!("neither output sizes nor scale factors are specified"),
             };
             if let Int::Known(extent) = output
                 && !(1..=MAX_EXTENT).contains(&extent)
             {
-                refuse!(
-                    "resizes to {extent} elements along an axis; expected from 1 to {MAX_EXTENT}"
-                );
+                refuse!("the output size of an axis must be from 1 to {MAX_EXTENT}, got {extent}");
             }
             axes.push(Axis { input, output, factor });
         }
@@ -250,7 +248,7 @@ impl Resizing {
             }
             if points.input * points.output > MAX_MATRIX_ELEMENTS << 4 {
                 refuse!(
-                    "resizing {} elements to {} needs a matrix of too many elements",
+                    "resizing {} elements to {} requires a matrix with too many elements",
                     points.input,
                     points.output
                 );
@@ -339,11 +337,11 @@ impl Resizing {
             Filter::SmoothLinear => false,
             Filter::SmoothCubic => true,
             Filter::Linear | Filter::Cubic | Filter::SmoothLanczos => {
-                refuse!("this interpolation is lowered for sizes that are fixed")
+                refuse!("this interpolation requires fixed sizes")
             }
         };
         if self.align_corners {
-            refuse!("antialiased resizing to sizes from data is lowered for `align_corners=False`");
+            refuse!("antialiased resizing to computed sizes requires `align_corners=False`");
         }
         let mut y = self.x;
         for (at, axis) in self.axes.iter().enumerate().rev() {

@@ -79,7 +79,7 @@ fn resampled(
 fn fixed(builder: &Builder, x: ValueId, what: &str) -> Result<Vec<i64>> {
     match builder.fixed_shape(x) {
         Some(shape) => Ok(shape.into_iter().map(|extent| extent as i64).collect()),
-        None => refuse!("{what} is lowered for sizes that are fixed"),
+        None => refuse!("{what} requires fixed sizes"),
     }
 }
 
@@ -143,7 +143,7 @@ fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) 
         volume = builder.padded(x, &[0, 0, 0, 0, edge, edge, edge, edge, edge, edge], 0.0)?;
     }
     let &[batch, channels, depth, height, width] = &shape[..] else {
-        refuse!("samples from a tensor of rank {}; volumes have rank 5", shape.len());
+        refuse!("sampling of volumes requires a tensor of rank 5, got {}", shape.len());
     };
     let [depth, height, width] = [depth, height, width].map(|extent| extent + 2 * border);
     let picture = [batch, channels, depth * height, width].map(Int::Known);

@@ -45,7 +45,7 @@ pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
 ) -> Result<Vec<ValueId>> {
     let Some(extent) = all.first().and_then(|&x| builder.extents(x).get(axis).copied().flatten())
     else {
-        refuse!("what accumulates along axis {axis} is lowered for an axis of a fixed extent");
+        refuse!("accumulating along axis {axis} requires a fixed size of the axis");
     };
     let mut reach = 1;
     while reach < extent {

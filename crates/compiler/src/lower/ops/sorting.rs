@@ -21,7 +21,7 @@ pub(crate) const ROWS: &[Row] = &[
 fn fixed_extent(builder: &Builder, x: ValueId, axis: usize) -> Result<i64> {
     match builder.extents(x).get(axis) {
         Some(Some(extent)) => Ok(*extent as i64),
-        _ => refuse!("elements along axis {axis} are put in order for a fixed extent only"),
+        _ => refuse!("sorting along axis {axis} requires a fixed size of the axis"),
     }
 }
 
@@ -124,7 +124,7 @@ fn quantile(call: &mut Call<'_, '_>) -> ValueResult {
     let (line, axis, _) = along(call, x)?;
     let extent = fixed_extent(call, line, axis)?;
     if extent < 1 {
-        refuse!("computes quantiles of no elements");
+        refuse!("cannot compute quantiles of an empty tensor");
     }
     if let Some(share) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
         refuse!("`q` must be from 0 to 1, got {share}");
@@ -173,7 +173,7 @@ fn at_share(
             let part = builder.times(gap, weight as f32)?;
             builder.binary(OpKind::Add, below, part)
         }
-        _ => refuse!("interpolation `{mode}` is unknown"),
+        _ => refuse!("interpolation `{mode}` is not supported"),
     }
 }
 
@@ -181,7 +181,7 @@ fn bin_count(call: &mut Call<'_, '_>) -> ValueResult {
     let sizes = call.result_sizes(0)?;
     let Some(Some(bins)) = sizes.first().copied() else {
         return Err(LoweringError::new(
-            "`bincount` gives as many counts as its largest element says, which is not known before \
+            "the number of counts of `bincount` depends on its largest element, which is not known before \
              the program runs",
         )
         .hint("count with `torch.nn.functional.one_hot(x, classes).sum(0)`"));
@@ -208,7 +208,7 @@ fn bucketize(call: &mut Call<'_, '_>) -> ValueResult {
 
 fn search_sorted(call: &mut Call<'_, '_>) -> ValueResult {
     if call.has("sorter") {
-        refuse!("`searchsorted` with a `sorter` is not lowered: pass the sequence in order");
+        refuse!("`searchsorted` with a `sorter` is not supported; pass a sorted sequence");
     }
     let right = call.flag("right")? || call.text("side")? == Some("right");
     below(call, "sorted_sequence", right)
@@ -223,7 +223,7 @@ fn below(call: &mut Call<'_, '_>, edges: &str, or_equal: bool) -> ValueResult {
     let edges = match call.rank(edges) {
         0 | 1 => edges,
         2..=4 => call.expand_dims(edges, &[-2])?,
-        rank => refuse!("sequences of rank {rank} are not lowered; up to 4 are"),
+        rank => refuse!("sequences of rank {rank} are not supported; the maximum is 4"),
     };
     let compare = if or_equal { OpKind::GreaterEqual } else { OpKind::Greater };
     counted(call, x, edges, compare, (DType::Int32, OpKind::ReduceSum))

@@ -261,7 +261,7 @@ fn sum(call: &mut Call<'_, '_>) -> SymbolicResult {
 /// Axis of a size query; a scalar has none.
 fn sized_axis(call: &mut Call<'_, '_>, x: ValueId) -> Result<usize> {
     match call.rank(x) {
-        0 => refuse!("`self` is a scalar, which has no sizes"),
+        0 => refuse!("`self` is a scalar and has no sizes"),
         rank => call.axis("dim", rank),
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn activation<'n>(
                 "SIGMOID_APPROXIMATION" => Activation::GeluSigmoid,
                 mode => fail!("unknown mode `{mode}`"),
             },
-            _ => fail!("no activation"),
+            _ => fail!("the operation is not an activation"),
         })
     })?;
     let [operand] = node.bound("x") else { return None };

@@ -403,7 +403,7 @@ impl Kernel for MapKernel {
         mut scratch: &mut [f32],
     ) -> Result<()> {
         if inputs.len() != self.strides.len() {
-            fail!("takes {} tensors, found {}", self.strides.len(), inputs.len());
+            fail!("requires {} tensors, found {}", self.strides.len(), inputs.len());
         }
         let (mut few, mut many) = ([MapInput { elements: &[], strides: &[] }; FEW], Vec::new());
         let read = match inputs.len() {

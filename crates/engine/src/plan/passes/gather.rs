@@ -51,13 +51,13 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Lookup> {
         let axis = call.axis("axis", rank)?;
         let batch = call.row.parameter("batch_dims").map_or(Ok(0), |_| call.int("batch_dims"))?;
         if axis != 0 || batch != 0 {
-            fail!("only rows are looked up");
+            fail!("only lookups of rows are supported");
         }
         Ok(GatherAxis::of(call, call.tensor("x")?, axis))
     })?;
     let weights = source.derived(work.machine, &[table], |source, _, known| {
         let weights = source.weights(&known[0]);
-        weights.map(Arc::new).ok_or_else(|| Error::new("a table is not where it was"))
+        weights.map(Arc::new).ok_or_else(|| Error::new("cannot find the weights of the table"))
     });
     Some(Lookup { weights: weights.ok()?, axis })
 }

@@ -180,7 +180,7 @@ fn moved(
 }
 
 fn known_ints(known: bool) -> coremill_reference::error::Result<()> {
-    if known { Ok(()) } else { fail!("is computed") }
+    if known { Ok(()) } else { fail!("is not a constant") }
 }
 
 /// The part of an axis that a slice selects.

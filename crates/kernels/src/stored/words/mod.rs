@@ -63,7 +63,9 @@ pub fn multiply_words(
     epilogue: &Epilogue,
 ) {
     let form = Form::of(weights);
-    let Some(form) = form else { panic!("these weights have no integers of 4, 6 or 8 bits") };
+    let Some(form) = form else {
+        panic!("the weights must be stored as integers of 4, 6 or 8 bits")
+    };
     let (outputs, inputs) = (weights.rows(), weights.columns());
     left.check(rows, inputs);
     output.check(rows, outputs);

@@ -50,7 +50,8 @@ pub(super) fn prelu(site: &InferContext) -> Rule {
             _ => false,
         };
         if alphas.iter().any(differs) {
-            let message = format!("differs between channels, and `x` is `{x}`; that needs rank 4");
+            let message =
+                format!("differs between channels, which requires `x` to have rank 4, got `{x}`");
             let hint = "reshape `x` to rank 4, or use one value for all channels";
             return Err(InferError::new(message).of("alpha").hint(hint));
         }

@@ -102,7 +102,7 @@ pub(super) fn constexpr_sparse_to_dense(site: &InferContext) -> Rule {
             && used != 0
             && last >> used != 0
         {
-            let message = format!("sets bits after the {count} that `shape` has elements");
+            let message = format!("has set bits beyond the {count} elements of `shape`");
             return Err(InferError::new(message).of("mask"));
         }
         if let Some(set) = count_ones(bits) {
@@ -133,7 +133,7 @@ pub(super) fn quantize(site: &InferContext) -> Rule {
         scale.elements.iter().map(Scalar::float).all(|element| element == Some(0.0))
     });
     if zero {
-        return Err(InferError::new("is zero; nothing can be divided by it").of("scale"));
+        return Err(InferError::new("must not be zero").of("scale"));
     }
     check_affine(site, input)?;
     Ok(vec![InferredValue::tensor(dtype, input.shape.clone())])
@@ -145,7 +145,7 @@ fn check_affine(site: &InferContext, input: &TensorType) -> Result<(), InferErro
     let zero_point = site.optional_tensor("zero_point");
     if let Some(zero_point) = zero_point.filter(|zero_point| zero_point.rank() != scale.rank()) {
         let message =
-            format!("is `{zero_point}`, but `scale` is `{scale}`; both must have one shape");
+            format!("is `{zero_point}`, but `scale` is `{scale}`; both must have the same shape");
         return Err(InferError::new(message).of("zero_point"));
     }
     if scale.rank() == 0 {
@@ -199,7 +199,7 @@ fn check_divides(
         let (Some(whole), Some(part)) = (whole.known(), part.known()) else { continue };
         if whole.checked_rem(part) != Some(0) {
             let message = format!(
-                "has {part} along axis {axis}, which does not divide the {whole} of `{whole_name}`"
+                "has size {part} along axis {axis}, which does not divide the size {whole} of `{whole_name}`"
             );
             return Err(InferError::new(message).of(parts_name));
         }
@@ -242,7 +242,7 @@ fn check_lut(
     check_divides("lut", &lut.shape[..rank], shaping, &indices.shape)?;
     let entries = dtype.bits().and_then(|bits| 1u64.checked_shl(bits)).map(Dim::Known);
     if let Some(entries) = entries.filter(|entries| !entries.may_equal(&lut.shape[rank])) {
-        let why = format!("what `{dtype}`, the element type of `{indexing}`, can tell apart");
+        let why = format!("the number of values of `{dtype}`, the element type of `{indexing}`");
         expect::dimension(site, "lut", rank, &entries, &why)?;
     }
     let size = lut.shape[rank + 1].clone();
@@ -252,7 +252,7 @@ fn check_lut(
             Some(site.axis("vector_axis", rank)?)
         }
         None if size.known().is_some_and(|size| size > 1) => {
-            let message = format!("is required: the entries of `lut` are vectors of {size}");
+            let message = format!("is required: the entries of `lut` are vectors of size {size}");
             return Err(InferError::new(message).of("vector_axis"));
         }
         None => None,
@@ -302,13 +302,13 @@ fn check_packed_length(
         Some(expected) if found.shape[0].may_equal(&Dim::Known(expected)) => Ok(()),
         Some(expected) => {
             let message = format!(
-                "has {} bytes; {count} elements of {bits} bits take {expected}",
+                "has {} bytes; {count} {bits}-bit elements require {expected}",
                 found.shape[0]
             );
             Err(InferError::new(message).of(name))
         }
         None => {
-            let message = format!("holds {count} elements of {bits} bits, which is too many");
+            let message = format!("has {count} {bits}-bit elements, which is too many");
             Err(InferError::new(message).of(name))
         }
     }
@@ -321,7 +321,8 @@ fn stated_shape(site: &InferContext) -> Result<(Vec<Dim>, u64), InferError> {
     let mut count = Some(1u64);
     for extent in site.ints("shape", 0)? {
         let Ok(extent) = u64::try_from(extent) else {
-            return Err(InferError::new(format!("has {extent}; no extent is negative")).of("shape"));
+            let message = format!("must contain sizes of at least 0, got {extent}");
+            return Err(InferError::new(message).of("shape"));
         };
         count = count.and_then(|count| count.checked_mul(extent));
         shape.push(Dim::Known(extent));
@@ -340,7 +341,7 @@ fn multiply(site: &InferContext, left: &Dim, right: &Dim) -> Result<Dim, InferEr
     match (left.known(), right.known()) {
         (Some(left), Some(right)) => match left.checked_mul(right) {
             Some(product) => Ok(Dim::Known(product)),
-            None => refuse!("{left} indices of vectors of {right} elements are too many"),
+            None => refuse!("{left} vectors of {right} elements have more than 2^64 elements"),
         },
         _ => Ok(site.dim(left.expr().and_then(|left: Expr| left.mul(&right.expr()?)))),
     }
@@ -355,9 +356,9 @@ fn check_storage(site: &InferContext) -> Result<(), InferError> {
         let Some(tensor) = constant.tensor_type() else { continue };
         let expected = tensor.storage_bytes();
         if expected != Some(elements.len() as u64) {
-            let expected = expected.map_or("more than fit".to_owned(), |bytes| bytes.to_string());
+            let expected = expected.map_or("2^64 or more".to_owned(), |bytes| bytes.to_string());
             let message = format!(
-                "has {} bytes of elements, but `{tensor}` takes {expected}",
+                "has {} bytes of elements, but `{tensor}` requires {expected}",
                 elements.len()
             );
             return Err(InferError::new(message).of(parameter.name));
@@ -439,13 +440,13 @@ mod tests {
         assert_eq!(affine(Constant::weight(DType::Int8, &[2, 3], vec![0; 6])), [""; 0]);
         assert_eq!(
             affine(Constant::weight(DType::Int8, &[2, 3], vec![0; 5])),
-            ["`quantized_data`: has 5 bytes of elements, but `tensor<int8, [2, 3]>` takes 6"]
+            ["`quantized_data`: has 5 bytes of elements, but `tensor<int8, [2, 3]>` requires 6"]
         );
         assert_eq!(
             affine(Constant::weight(DType::Int8, &[1 << 40, 1 << 40], vec![0; 5])),
             [format!(
-                "`quantized_data`: has 5 bytes of elements, but `tensor<int8, [{0}, {0}]>` takes more \
-                 than fit",
+                "`quantized_data`: has 5 bytes of elements, but `tensor<int8, [{0}, {0}]>` requires \
+                 2^64 or more",
                 1u64 << 40
             )]
         );

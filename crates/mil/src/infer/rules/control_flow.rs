@@ -17,7 +17,7 @@ pub(super) fn constant_symbolic(site: &InferContext) -> Rule {
 
 pub(super) fn constant(site: &InferContext) -> Rule {
     let Some(value) = site.op().attributes.get("val") else {
-        refuse!("states no value; it must have the attribute `val`");
+        refuse!("has no value; the attribute `val` is required");
     };
     check_constant(value)?;
     Ok(vec![InferredValue::of_constant(value)])
@@ -33,7 +33,7 @@ fn check_constant(constant: &Constant) -> Result<(), InferError> {
             match tensor.storage_bytes() {
                 Some(expected) if expected == found => Ok(()),
                 Some(expected) => {
-                    refuse!("states {found} bytes of elements, but a `{tensor}` takes {expected}")
+                    refuse!("has {found} bytes of elements, but `{tensor}` requires {expected}")
                 }
                 None => refuse!("must have a type of fixed size in bytes, got `{tensor}`"),
             }
@@ -44,7 +44,7 @@ fn check_constant(constant: &Constant) -> Result<(), InferError> {
             if fits {
                 return Ok(());
             }
-            refuse!("states {} strings, but its type is `{tensor}`", strings.len())
+            refuse!("has {} strings, but its type is `{tensor}`", strings.len())
         }
         (ConstantData::Sequence(parts), Type::List(element, length)) => {
             let fits = length.may_equal(&Dim::Known(parts.len() as u64))
@@ -52,7 +52,7 @@ fn check_constant(constant: &Constant) -> Result<(), InferError> {
             if fits {
                 return Ok(());
             }
-            refuse!("states {} values that do not make up its type, `{ty}`", parts.len())
+            refuse!("has {} values that do not match its type, `{ty}`", parts.len())
         }
         (ConstantData::Sequence(parts), Type::Tuple(types)) => {
             let fits = parts.len() == types.len()
@@ -60,7 +60,7 @@ fn check_constant(constant: &Constant) -> Result<(), InferError> {
             if fits {
                 return Ok(());
             }
-            refuse!("states {} values that do not make up its type, `{ty}`", parts.len())
+            refuse!("has {} values that do not match its type, `{ty}`", parts.len())
         }
         (ConstantData::Entries(entries), Type::Dictionary(key, value)) => {
             let fits = entries
@@ -69,9 +69,9 @@ fn check_constant(constant: &Constant) -> Result<(), InferError> {
             if fits {
                 return Ok(());
             }
-            refuse!("states entries that do not make up its type, `{ty}`")
+            refuse!("has entries that do not match its type, `{ty}`")
         }
-        _ => refuse!("states a value that is not of its type, `{ty}`"),
+        _ => refuse!("has a value that does not match its type, `{ty}`"),
     }
 }
 
@@ -107,20 +107,20 @@ pub(super) fn cond(site: &InferContext) -> Rule {
         let message = format!("must be one `bool`, got `{predicate}`");
         return Err(InferError::new(message)
             .of("pred")
-            .hint("reduce it, with `reduce_max` for instance"));
+            .hint("reduce it, for instance with `reduce_max`"));
     }
     let [taken, otherwise] = site.block_outputs() else {
-        refuse!("runs 2 blocks, found {}", site.block_outputs().len());
+        refuse!("requires 2 blocks, found {}", site.block_outputs().len());
     };
     if let Some(inputs) = site.block_inputs().iter().find(|inputs| !inputs.is_empty()) {
         refuse!(
-            "has a block with {} inputs; expected none, as blocks use the values around them",
+            "has a block with {} inputs; expected none, as blocks can use values of enclosing blocks",
             inputs.len()
         );
     }
     if taken.len() != otherwise.len() {
         refuse!(
-            "returns {} values if true, {} if false; expected the same types",
+            "returns {} values if true, {} if false; the numbers must be equal",
             taken.len(),
             otherwise.len()
         );
@@ -151,12 +151,12 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
     let ([taken_by_condition, taken], [condition, given]) =
         (site.block_inputs(), site.block_outputs())
     else {
-        refuse!("runs 2 blocks, found {}", site.block_inputs().len());
+        refuse!("requires 2 blocks, found {}", site.block_inputs().len());
     };
     for (what, found) in [
-        ("condition takes", taken_by_condition.len()),
-        ("body takes", taken.len()),
-        ("body gives", given.len()),
+        ("condition accepts", taken_by_condition.len()),
+        ("body accepts", taken.len()),
+        ("body returns", given.len()),
     ] {
         if found != variables.len() {
             refuse!("has {} `loop_vars`, but its {what} {found} values", variables.len());
@@ -182,7 +182,7 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
             let declared = &inputs[index].ty;
             if !is_carried(found, declared) {
                 refuse!(
-                    "has a `{found}` as variable {index}, but its {block} takes a `{declared}`"
+                    "has a `{found}` as variable {index}, but its {block} accepts a `{declared}`"
                 );
             }
         }
@@ -304,7 +304,7 @@ fn check_fits(site: &InferContext, shape: &[Dim]) -> Result<(), InferError> {
     }
     let found = TensorType { dtype, shape: shape.to_vec() };
     let message = format!("writes `{found}` to a list of `{element}`");
-    Err(InferError::new(message).of("value").hint("reshape or cast them to the type of the list"))
+    Err(InferError::new(message).of("value").hint("reshape or cast it to the element type"))
 }
 
 /// The type of a list after a write; a dynamic list may have grown.
@@ -320,7 +320,7 @@ pub(super) fn make_list(site: &InferContext) -> Rule {
     let extents = site.all("elem_shape");
     if extents.len() > MAX_ELEMENT_RANK {
         let message = format!(
-            "has {} dimensions; lists hold tensors of up to {MAX_ELEMENT_RANK}",
+            "has {} dimensions; the maximum for list elements is {MAX_ELEMENT_RANK}",
             extents.len()
         );
         return Err(InferError::new(message).of("elem_shape"));
@@ -342,10 +342,10 @@ fn element_extent(extent: &InferredValue) -> Result<Dim, InferError> {
         Some(Scalar::Text(_)) => Ok(Dim::Unknown),
         Some(Scalar::Int(extent)) => u64::try_from(*extent)
             .map(Dim::Known)
-            .map_err(|_| refusal(format!("has {extent}; expected at least 0"))),
+            .map_err(|_| refusal(format!("must contain sizes of at least 0, got {extent}"))),
         _ => Err(refusal(format!(
-            "has a `{}` that is not known; expected constant integers, or strings for dimensions of \
-             any size",
+            "has an element of type `{}` that is not constant; expected constant integers, or strings \
+             for dimensions of any size",
             extent.ty
         ))),
     }

@@ -103,7 +103,7 @@ pub(super) fn conv_transpose(site: &InferContext) -> Rule {
             && found < 1
         {
             refuse!(
-                "pads of {} and {} leave {found} elements along spatial dimension {axis}",
+                "pads of {} and {} leave {found} elements along spatial dimension {axis}; expected at least 1",
                 pads[2 * axis],
                 pads[2 * axis + 1]
             );
@@ -134,15 +134,18 @@ fn stated_output_shape(
     for &extent in stated {
         match u64::try_from(extent) {
             Ok(known) if known > 0 => shape.push(Dim::Known(known)),
-            _ => return Err(refusal(format!("has {extent}; expected at least 1"))),
+            _ => {
+                return Err(refusal(format!("must contain sizes of at least 1, got {extent}")));
+            }
         }
     }
-    for (axis, expected, what) in
-        [(0, &x.shape[0], "the batch of `x`"), (1, channels, "the output channels of `weight`")]
-    {
+    for (axis, expected, what) in [
+        (0, &x.shape[0], "the batch size of `x`"),
+        (1, channels, "the output channels of `weight`"),
+    ] {
         if !shape[axis].may_equal(expected) {
             let found = &shape[axis];
-            let message = format!("has {found} at {axis}; expected {expected}, {what}");
+            let message = format!("has {found} at index {axis}; expected {expected}, {what}");
             return Err(refusal(message));
         }
     }
@@ -160,7 +163,8 @@ fn groups(site: &InferContext) -> Result<u64, InferError> {
 fn check_groups_divide(dim: &Dim, groups: u64, what: &str, name: &str) -> Result<(), InferError> {
     match dim.known() {
         Some(channels) if channels % groups != 0 => {
-            let message = format!("has {channels} {what}, which {groups} groups do not divide");
+            let message =
+                format!("has {channels} {what}, which cannot be divided into {groups} groups");
             Err(InferError::new(message).of(name))
         }
         _ => Ok(()),

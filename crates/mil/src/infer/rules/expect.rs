@@ -55,12 +55,14 @@ pub(super) fn dimension(
     match tensor.shape.get(axis) {
         Some(found) if found.may_equal(expected) => Ok(()),
         Some(found) => {
-            let message =
-                format!("has {found} along axis {axis} (`{tensor}`); expected {expected}, {why}");
+            let message = format!(
+                "has size {found} along axis {axis} (`{tensor}`); expected {expected}, {why}"
+            );
             Err(InferError::new(message).of(name))
         }
         None => {
-            let message = format!("has no axis {axis} (`{tensor}`); it must be {expected}, {why}");
+            let message =
+                format!("has no axis {axis} (`{tensor}`); its size must be {expected}, {why}");
             Err(InferError::new(message).of(name))
         }
     }
@@ -117,7 +119,7 @@ pub(super) fn positive_per_spatial_dim(
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
         Some(value) => {
-            let message = format!("is {value} along a dimension; expected at least 1");
+            let message = format!("must contain values of at least 1, got {value}");
             Err(InferError::new(message).of(name))
         }
     }

@@ -24,7 +24,13 @@ pub(super) fn affine(site: &InferContext) -> Rule {
     if padding != 0.0 {
         return Err(InferError::new(format!("must be 0, got {padding}")).of("padding_value"));
     }
-    expect::dimension(site, "transform_matrix", 1, &Dim::Known(6), "the elements of a matrix")?;
+    expect::dimension(
+        site,
+        "transform_matrix",
+        1,
+        &Dim::Known(6),
+        "the number of elements of a matrix",
+    )?;
     if matrix.shape[0] != Dim::Known(1) {
         let why = "one matrix for each image of `x`, or one for all";
         expect::dimension(site, "transform_matrix", 0, &x.shape[0], why)?;
@@ -49,7 +55,9 @@ pub(super) fn crop(site: &InferContext) -> Rule {
         if let Some(found) = left.as_ref().and_then(Expr::constant)
             && found < 1
         {
-            let message = format!("crops {before} and {after} off {dim}, which leaves {found}");
+            let message = format!(
+                "crops {before} and {after} elements from {dim}, which leaves {found}; expected at least 1"
+            );
             return Err(InferError::new(message).of(name));
         }
         *dim = site.dim(left);
@@ -65,12 +73,12 @@ pub(super) fn crop_resize(site: &InferContext) -> Rule {
     let mut shape = if site.since() < Opset::Ios17 {
         let regions = expect::ranked(site, "roi", 5, 5)?;
         let (one, coordinates) = (Dim::Known(1), &regions.shape[2]);
-        let why = "regions being [N, 1, 4 or 5, 1, 1]";
+        let why = "since regions have shape [N, 1, 4 or 5, 1, 1]";
         for axis in [1, 3, 4] {
             expect::dimension(site, "roi", axis, &one, why)?;
         }
         if coordinates.known().is_some_and(|count| count != 4 && count != 5) {
-            let message = format!("has {coordinates} along axis 2; expected 4 or 5, {why}");
+            let message = format!("has size {coordinates} along axis 2; expected 4 or 5, {why}");
             return Err(InferError::new(message).of("roi"));
         }
         vec![regions.shape[0].clone(), x.shape[0].clone(), x.shape[1].clone()]
@@ -85,7 +93,7 @@ pub(super) fn crop_resize(site: &InferContext) -> Rule {
 /// Checks the boxes of `crop_resize` and the indices of their images in the batch.
 fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
     let boxes = expect::ranked(site, "boxes", 2, 2)?;
-    expect::dimension(site, "boxes", 1, &Dim::Known(4), "the coordinates of a box")?;
+    expect::dimension(site, "boxes", 1, &Dim::Known(4), "the number of coordinates of a box")?;
     if site.bool("normalized_coordinates")? && !boxes.dtype.is_float() {
         let message = format!(
             "has element type `{}`, but `normalized_coordinates` is true; expected `fp16` or `fp32`",
@@ -114,7 +122,7 @@ fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
     let outside = |index: &i64| u64::try_from(*index).map_or(true, |index| index >= images);
     match indices.elements.iter().filter_map(Scalar::int).find(outside) {
         Some(index) => {
-            let message = format!("names image {index}; `x` has {images}, counted from 0");
+            let message = format!("has image index {index}, but `x` has {images} images");
             Err(InferError::new(message).of("box_indices"))
         }
         None => Ok(()),
@@ -124,8 +132,14 @@ fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
 pub(super) fn resample(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 4, 4)?;
     let coordinates = expect::ranked(site, "coordinates", 4, 4)?;
-    expect::dimension(site, "coordinates", 0, &x.shape[0], "the batch of `x`")?;
-    expect::dimension(site, "coordinates", 3, &Dim::Known(2), "the coordinates of a pixel")?;
+    expect::dimension(site, "coordinates", 0, &x.shape[0], "the batch size of `x`")?;
+    expect::dimension(
+        site,
+        "coordinates",
+        3,
+        &Dim::Known(2),
+        "the number of coordinates of a pixel",
+    )?;
     expect::choice_in_any_case(site, "sampling_mode", &["bilinear", "nearest"])?;
     let paddings = ["constant", "border", "reflection", "symmetric"];
     expect::choice_in_any_case(site, "padding_mode", &paddings)?;
@@ -151,7 +165,7 @@ pub(super) fn resize(site: &InferContext) -> Rule {
         Ok(resized) if resized <= most => resized,
         _ => {
             let message = format!(
-                "must be from 0 to {most}, the number of elements of `shape` and of dimensions of `x`, got {}",
+                "must be from 0 to {most}, limited by the length of `shape` and the rank of `x`, got {}",
                 site.int("resized_dims")?
             );
             return Err(InferError::new(message).of("resized_dims"));

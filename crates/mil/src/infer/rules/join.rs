@@ -126,7 +126,7 @@ pub(super) fn split(site: &InferContext) -> Rule {
         if usize::try_from(count) == Ok(outputs) && count > 0 {
             return Ok(());
         }
-        let message = format!("splits into {count} parts, but {outputs} are named");
+        let message = format!("splits into {count} parts, but {outputs} outputs are declared");
         Err(InferError::new(message).of(name))
     };
     if site.has("num_splits") {
@@ -141,12 +141,12 @@ pub(super) fn split(site: &InferContext) -> Rule {
                     if size < 0 { None } else { total.checked_add(size) }
                 });
                 let Some(total) = total else {
-                    let message = format!("are {sizes:?}; none may be negative");
+                    let message = format!("must not contain negative sizes, got {sizes:?}");
                     return Err(InferError::new(message).of("split_sizes"));
                 };
                 if extent.known().is_some_and(|extent| i64::try_from(extent) != Ok(total)) {
                     let message = format!(
-                        "sum up to {total}, but `x` has {extent} elements along axis {axis}"
+                        "add up to {total}, but `x` has {extent} elements along axis {axis}"
                     );
                     return Err(InferError::new(message).of("split_sizes"));
                 }
@@ -198,12 +198,12 @@ fn parts<'a>(site: &'a InferContext) -> Result<Vec<&'a TensorType>, InferError> 
     };
     let parts: Vec<_> = site.all("values").iter().map(part).collect::<Result<_, _>>()?;
     let Some(first) = parts.first() else {
-        return Err(refusal("holds no tensor; at least one is needed".to_owned()));
+        return Err(refusal("must contain at least one tensor".to_owned()));
     };
     match parts.iter().find(|part| part.dtype != first.dtype) {
         None => Ok(parts),
         Some(other) => Err(refusal(format!(
-            "have element types `{}` and `{}`; all must have the same",
+            "have element types `{}` and `{}`; all must be the same",
             first.dtype, other.dtype
         ))
         .hint("`cast` them to one type")),

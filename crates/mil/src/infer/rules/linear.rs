@@ -35,7 +35,7 @@ pub(super) fn einsum(site: &InferContext) -> Rule {
     let (contracted, rows) = (&x.shape[rank - 1], &y.shape[rank - 3]);
     if !contracted.may_equal(rows) {
         return Err(refusal(format!(
-            "are `{x}` and `{y}`: the last dimension of the first, {contracted}, is not the \
+            "are `{x}` and `{y}`: the last dimension of the first, {contracted}, must equal \
              dimension {} of the second, {rows}",
             rank - 3
         )));
@@ -233,21 +233,21 @@ pub(super) fn scaled_dot_product_attention(site: &InferContext) -> Rule {
     let value = expect::ranked(site, "value", rank, rank)?;
     for name in ["key", "value"] {
         for (axis, batch) in query.shape[..rank - 2].iter().enumerate() {
-            expect::dimension(site, name, axis, batch, "the batch of `query`")?;
+            expect::dimension(site, name, axis, batch, "the batch size of `query`")?;
         }
     }
     let embedding = &query.shape[rank - 1];
-    expect::dimension(site, "key", rank - 1, embedding, "the embedding of `query`")?;
+    expect::dimension(site, "key", rank - 1, embedding, "the embedding size of `query`")?;
     let length = &key.shape[rank - 2];
-    expect::dimension(site, "value", rank - 2, length, "the sequence of `key`")?;
+    expect::dimension(site, "value", rank - 2, length, "the sequence length of `key`")?;
     if site.has("attn_mask") {
         let mask = expect::ranked(site, "attn_mask", 1, rank)?;
         let last = mask.rank() - 1;
-        expect::dimension(site, "attn_mask", last, length, "the sequence of `key`")?;
+        expect::dimension(site, "attn_mask", last, length, "the sequence length of `key`")?;
         let aligned = query.shape[rank - mask.rank()..].iter();
         for (axis, (found, expected)) in mask.shape[..last].iter().zip(aligned).enumerate() {
             if *found != Dim::Known(1) {
-                let why = "that of `query`, or 1";
+                let why = "the size of `query`, or 1";
                 expect::dimension(site, "attn_mask", axis, expected, why)?;
             }
         }

@@ -36,11 +36,11 @@ fn pool(site: &InferContext, most: usize) -> Rule {
         }
         if same {
             return Err(refusal("is true, but `pad_type` is one of `same` and `same_lower`")
-                .hint("leave `ceil_mode` out: padding to the same extent rounds up already"));
+                .hint("leave `ceil_mode` out: `same` padding already rounds up"));
         }
         if pads.chunks(2).any(|pads| pads[0] != pads[1]) {
             return Err(refusal("is true, but `pad` differs before and after a dimension")
-                .hint("pad with `pad` first, and pool without"));
+                .hint("pad with `pad` first, and pool without padding"));
         }
     }
     let pads = if pad_type == "custom" { pads } else { vec![0; 2 * spatial] };

@@ -34,8 +34,8 @@ fn distribution(site: &InferContext, first: &str, second: &str) -> Rule {
     if left != right {
         let (bound, absent) = if site.has(first) { (first, second) } else { (second, first) };
         let message = format!(
-            "is left to its default, an `fp32`, but `{bound}` is not one (`{left}`, `{right}`); both \
-             must have the same type"
+            "defaults to `fp32`, but `{bound}` has another type (`{left}`, `{right}`); both must have \
+             the same type"
         );
         return Err(InferError::new(message).of(absent).hint("bind both"));
     }
@@ -51,7 +51,7 @@ fn stated_shape(site: &InferContext) -> Result<Vec<Dim>, InferError> {
         return Err(refusal(message));
     };
     if rank > MAX_RANK as u64 {
-        let message = format!("has {rank} elements; a tensor has at most {} dimensions", MAX_RANK);
+        let message = format!("has {rank} elements; the maximum rank of a tensor is {MAX_RANK}");
         return Err(refusal(message));
     }
     let Some(value) = site.value("shape") else {
@@ -59,7 +59,9 @@ fn stated_shape(site: &InferContext) -> Result<Vec<Dim>, InferError> {
     };
     let extents = value.exprs().into_iter().map(|extent| {
         match extent.as_ref().and_then(crate::ir::Expr::constant) {
-            Some(known) if known < 1 => Err(refusal(format!("has {known}; expected at least 1"))),
+            Some(known) if known < 1 => {
+                Err(refusal(format!("must contain sizes of at least 1, got {known}")))
+            }
             _ => Ok(site.dim(extent)),
         }
     });

@@ -87,7 +87,7 @@ impl Layer {
     ) -> Result<(), InferError> {
         let rows = self.hidden_times(site, self.gates);
         let (gates, hidden) = (self.gates, &self.hidden);
-        let why = format!("{gates} gates for a hidden state of {hidden}");
+        let why = format!("{gates} gates for a hidden size of {hidden}");
         let columns = self.input.clone();
         let for_input = format!("{why} by the last dimension of `x`");
         expect::shape(site, of_input, &[rows.clone(), columns], &for_input)?;
@@ -96,7 +96,7 @@ impl Layer {
 
     fn check_vector(&self, site: &InferContext, name: &str, gates: i64) -> Result<(), InferError> {
         let extent = self.hidden_times(site, gates);
-        let why = format!("{gates} gates for a hidden state of {}", self.hidden);
+        let why = format!("{gates} gates for a hidden size of {}", self.hidden);
         expect::shape(site, name, &[extent], &why)
     }
 
@@ -106,7 +106,7 @@ impl Layer {
         let width = self.hidden_times(site, directions);
         let state = vec![self.batch.clone(), width.clone()];
         for name in initial {
-            expect::shape(site, name, &state, "batch by hidden state")?;
+            expect::shape(site, name, &state, "batch size by hidden size")?;
         }
         let steps = match site.bool("output_sequence")? {
             true => self.sequence.clone(),

@@ -29,7 +29,7 @@ pub(super) enum Target {
 pub(super) fn target(site: &InferContext, name: &str) -> Result<Target, InferError> {
     let ty = site.tensor(name)?;
     let [length] = ty.shape.as_slice() else {
-        let message = format!("expects a vector of extents, found `{ty}`");
+        let message = format!("expects a vector of sizes, found `{ty}`");
         return Err(InferError::new(message).of(name));
     };
     if let Some(value) = site.value(name) {
@@ -38,11 +38,11 @@ pub(super) fn target(site: &InferContext, name: &str) -> Result<Target, InferErr
     match length.known() {
         Some(length) if length <= MAX_RANK => Ok(Target::Length(length as usize)),
         Some(length) => {
-            let message = format!("lists {length} extents; tensors have at most {MAX_RANK}");
+            let message = format!("has {length} sizes; the maximum rank of a tensor is {MAX_RANK}");
             Err(InferError::new(message).of(name))
         }
         None => {
-            let message = format!("is `{ty}`, which leaves the rank of the result open");
+            let message = format!("is `{ty}`, so the rank of the result is unknown");
             let hint = "compute it with a number of elements that does not depend on the input";
             Err(InferError::new(message).of(name).hint(hint))
         }
@@ -66,7 +66,7 @@ fn resolve(
         )));
     }
     if let Some(negative) = target.iter().filter_map(Scalar::int).find(|&extent| extent < -1) {
-        return Err(refusal(format!("holds {negative}; extents are -1, or not negative")));
+        return Err(refusal(format!("must contain sizes of at least -1, got {negative}")));
     }
 
     let total = product(x.shape.iter().map(Dim::expr));
@@ -82,7 +82,7 @@ fn resolve(
             _ => element.int().map_or_else(|| "?".to_owned(), |extent| extent.to_string()),
         });
         refusal(format!(
-            "[{}] cannot hold the {count} elements of `{x}`: it takes {found}, or a multiple",
+            "[{}] cannot hold the {count} elements of `{x}`: it requires {found}, or a multiple",
             shape.collect::<Vec<_>>().join(", ")
         ))
     };
@@ -139,10 +139,10 @@ fn resolve(
         && count != elements
     {
         return Err(refusal(format!(
-            "makes `{}` of {elements} elements, but `x` is `{x}`, which has {count}",
+            "results in `{}` with {elements} elements, but `x` is `{x}`, which has {count}",
             Type::Tensor(TensorType { dtype: x.dtype, shape })
         ))
-        .hint("let one element be -1, so that it is inferred"));
+        .hint("set one element to -1 to infer it"));
     }
     Ok(shape)
 }
@@ -157,13 +157,13 @@ fn inherit(site: &InferContext, x: &TensorType, target: &mut [Scalar]) -> Result
     let length = target.len();
     if site.since() < Opset::Ios17 && length != x.rank() {
         let message = format!(
-            "holds 0, which stands for the extent of `x` at the same place, but has {length} \
-             elements while `x` has rank {}",
+            "contains 0, which copies the size of the same axis of `x`, but has {length} elements while \
+             `x` has rank {}",
             x.rank()
         );
         return Err(InferError::new(message)
             .of("shape")
-            .hint("state the extents, or declare the function with opset `CoreML7` or later"));
+            .hint("use explicit sizes, or declare the function with opset `CoreML7` or later"));
     }
     for (at, element) in target.iter_mut().enumerate() {
         if element.int() == Some(0) {
@@ -184,7 +184,7 @@ pub(super) fn reshape_like(site: &InferContext) -> Rule {
     for name in ["begins", "ends", "end_masks"] {
         let count = site.all(name).len();
         if count != references.len() {
-            let message = format!("holds {count} values, but `ref_tensors` {}", references.len());
+            let message = format!("has {count} values, but `ref_tensors` has {}", references.len());
             return Err(InferError::new(message).of(name));
         }
     }
@@ -202,18 +202,19 @@ pub(super) fn reshape_like(site: &InferContext) -> Rule {
         shape.extend(tensor.shape.get(begin..end).unwrap_or_default().iter().cloned());
     }
     if let Some(open) = shape.iter().find(|dim| dim.known().is_none()) {
-        let message =
-            format!("leave the extent {open} to the input; all that are taken must be fixed");
+        let message = format!(
+            "have dimension {open}, which depends on the input; copied sizes must be fixed"
+        );
         return Err(InferError::new(message)
             .of("ref_tensors")
-            .hint("use `reshape` with a shape that is computed"));
+            .hint("use `reshape` with a computed shape"));
     }
     let count = product(shape.iter().map(Dim::expr));
     let total = product(x.shape.iter().map(Dim::expr)).and_then(|total| total.constant());
     let count = count.and_then(|count| count.constant());
     if total.is_some() && total != count {
         refuse!(
-            "`x` is `{x}`, whose elements do not fill `{}`",
+            "`x` is `{x}`, whose number of elements differs from that of `{}`",
             Type::Tensor(TensorType { dtype: x.dtype, shape })
         );
     }
@@ -242,7 +243,8 @@ fn part<T>(
         fits.then(|| folded.only().and_then(&read)).flatten()
     };
     operand.value.as_deref().and_then(scalar).ok_or_else(|| {
-        let message = format!("expects constant `{dtype}` scalars, found `{}` at {at}", operand.ty);
+        let message =
+            format!("expects constant `{dtype}` scalars, found `{}` at index {at}", operand.ty);
         InferError::new(message).of(name).hint("bind it to a `const`")
     })
 }

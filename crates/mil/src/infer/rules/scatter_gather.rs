@@ -13,7 +13,7 @@ pub(super) fn gather(site: &InferContext) -> Rule {
     let axis = site.axis("axis", x.rank())?;
     let batch = batch_dims(site, x, indices)?;
     if axis < batch {
-        let message = format!("is {axis}, one of the {batch} axes that `batch_dims` sets apart");
+        let message = format!("must not be one of the {batch} batch axes, got {axis}");
         return Err(InferError::new(message).of("axis").hint("gather along a later axis"));
     }
     validate(site, |_| Some((&x.shape[axis], axis)))?;
@@ -65,7 +65,10 @@ pub(super) fn gather_nd(site: &InferContext) -> Rule {
     let depth = depth(indices)?;
     let batch = batch_dims(site, x, indices)?;
     if batch >= indices.rank() {
-        let message = format!("is {batch}, but only {} axes hold indices", indices.rank() - 1);
+        let message = format!(
+            "must be at most {}, the rank of `indices` minus 1, got {batch}",
+            indices.rank() - 1
+        );
         return Err(InferError::new(message).of("batch_dims"));
     }
     check_depth(x, "x", depth, batch)?;
@@ -167,7 +170,7 @@ fn batch_dims(
     for axis in 0..count {
         if agreed(&x.shape[axis], &indices.shape[axis]).is_none() {
             return Err(refusal(format!(
-                "is {count}, but axis {axis} is not shared: `x` is `{x}` and `indices` is `{indices}`"
+                "is {count}, but axis {axis} differs: `x` is `{x}` and `indices` is `{indices}`"
             )));
         }
     }
@@ -195,8 +198,8 @@ fn beside_axis(
         return Ok(shape);
     }
     let message = format!(
-        "is `{indices}`, but `{name}` is `{x}`; both need the same rank, and the same extents but \
-         along axis {axis}"
+        "is `{indices}`, but `{name}` is `{x}`; both must have the same rank, and the same sizes \
+         except along axis {axis}"
     );
     Err(InferError::new(message).of("indices"))
 }
@@ -205,7 +208,7 @@ fn beside_axis(
 fn depth(indices: &TensorType) -> Result<usize, InferError> {
     let depth = indices.shape.last().and_then(Dim::known);
     depth.and_then(|depth| usize::try_from(depth).ok()).ok_or_else(|| {
-        let message = format!("is `{indices}`; its last axis must be there, and of a fixed extent");
+        let message = format!("must have a last axis of fixed size, got `{indices}`");
         InferError::new(message).of("indices").hint("the last axis holds one index for each axis")
     })
 }
@@ -215,7 +218,7 @@ fn check_depth(x: &TensorType, name: &str, depth: usize, batch: usize) -> Result
         return Ok(());
     }
     let message = format!(
-        "picks places by {depth} indices, but `{name}` is `{x}`, of which {} axes are left",
+        "selects elements by {depth} indices, but `{name}` is `{x}`, which has {} axes after the batch axes",
         x.rank().saturating_sub(batch)
     );
     Err(InferError::new(message).of("indices"))
@@ -250,8 +253,8 @@ fn validate<'a>(
         let beyond = |extent: u64| i128::from(index) >= i128::from(extent);
         if index < 0 || extent.known().is_some_and(beyond) {
             let message = format!(
-                "holds {index}, but axis {axis} has {extent} elements, and `validate_indices` asks \
-                 for indices from 0 up to it"
+                "contains {index}, but axis {axis} has {extent} elements, and `validate_indices` \
+                 requires indices that are not negative and less than this size"
             );
             return Err(InferError::new(message).of("indices"));
         }

@@ -92,7 +92,7 @@ fn slices(site: &InferContext, x: &TensorType) -> Result<Vec<Slice>, InferError>
     };
     check_length(site, "stride", strides.len(), rank)?;
     if strides.contains(&0) {
-        return Err(InferError::new("holds 0; strides are positive or negative").of("stride"));
+        return Err(InferError::new("must not contain 0").of("stride"));
     }
     let parts = begins.into_iter().zip(ends).zip(strides.into_iter().zip(squeezed));
     let slice = |((begin, end), (stride, squeezed))| Slice { begin, end, stride, squeezed };
@@ -153,7 +153,7 @@ fn check_index(slice: &Slice, extent: &Dim, axis: usize) -> Result<(), InferErro
         return Ok(());
     }
     let message = format!(
-        "picks element {index} along axis {axis}, where `x` has {extent} elements; expected an \
+        "selects element {index} along axis {axis}, where `x` has {extent} elements; expected an \
          index from -{extent} to {}",
         i128::from(extent) - 1
     );
@@ -181,8 +181,8 @@ fn extent_of(
             || begin < 0 && end < 0 && stride < 0 && begin < end;
         if backwards {
             refuse!(
-                "takes nothing along axis {axis}: from {begin} to {end} with stride {stride} is the \
-                 wrong way round"
+                "selects no elements along axis {axis}: stride {stride} does not lead from {begin} to \
+                 {end}"
             );
         }
     }
@@ -345,19 +345,18 @@ pub(super) fn slice_by_size(site: &InferContext) -> Rule {
             },
             Some(size) => {
                 let Ok(size) = u64::try_from(size) else {
-                    let message =
-                        format!("is {size} along axis {axis}; sizes are -1 or not negative");
+                    let message = format!("must be -1 or at least 0 along axis {axis}, got {size}");
                     return Err(InferError::new(message).of("size"));
                 };
                 let room = left.or(extent.known());
                 if room.is_some_and(|room| size > room) {
                     let message = format!(
-                        "is {size} along axis {axis}, where {} of {extent} elements are left",
+                        "is {size} along axis {axis}, where {} of {extent} elements remain",
                         room.unwrap_or_default()
                     );
                     return Err(InferError::new(message)
                         .of("size")
-                        .hint("-1 takes all that are left"));
+                        .hint("-1 selects all remaining elements"));
                 }
                 Dim::Known(size)
             }

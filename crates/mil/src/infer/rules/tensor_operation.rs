@@ -107,7 +107,7 @@ pub(super) fn topk(site: &InferContext) -> Rule {
 pub(super) fn band_part(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     if x.rank() < 2 {
-        let message = format!("expects a matrix, or a tensor of them; found `{x}`");
+        let message = format!("must have a rank of at least 2, got `{x}`");
         return Err(InferError::new(message).of("x"));
     }
     let (lower, upper) = (site.int("lower")?, site.int("upper")?);
@@ -186,7 +186,7 @@ pub(super) fn fill(site: &InferContext) -> Rule {
         Target::Elements(elements) => {
             let negative = elements.iter().filter_map(Scalar::int).find(|&extent| extent < 0);
             if let Some(negative) = negative {
-                let message = format!("holds {negative}; extents are not negative");
+                let message = format!("must contain sizes of at least 0, got {negative}");
                 return Err(InferError::new(message).of("shape"));
             }
             elements.iter().map(|extent| site.dim(extent.expr())).collect::<Vec<_>>()
@@ -247,11 +247,13 @@ pub(super) fn non_maximum_suppression(site: &InferContext) -> Rule {
     let batch = agreed(&scores.shape[0], &boxes.shape[0]);
     let (Some(batch), Some(_)) = (batch, agreed(&scores.shape[places], &boxes.shape[places]))
     else {
-        refuse!("`scores` is `{scores}` and `boxes` is `{boxes}`, of other batches or boxes");
+        refuse!(
+            "`scores` is `{scores}` and `boxes` is `{boxes}`; batch sizes and numbers of boxes must be equal"
+        );
     };
     let count = site.int("max_boxes")?;
     let Ok(count) = u64::try_from(count).map(Dim::Known) else {
-        return Err(InferError::new(format!("is {count}; it may not be negative")).of("max_boxes"));
+        return Err(InferError::new(format!("must be at least 0, got {count}")).of("max_boxes"));
     };
     let selected = |dtype: DType, width: Dim| {
         let mut shape = vec![batch.clone(), count.clone(), count.clone()];
@@ -304,7 +306,7 @@ pub(super) fn one_hot(site: &InferContext) -> Rule {
     let (on, off) = (dtype_of("on_value"), dtype_of("off_value"));
     if on != off {
         return Err(InferError::new(format!(
-            "`on_value` is `{on}` and `off_value` is `{off}`; both must have one type"
+            "`on_value` is `{on}` and `off_value` is `{off}`; both must have the same type"
         ))
         .hint("bind both; the default is `int32`"));
     }
@@ -312,7 +314,7 @@ pub(super) fn one_hot(site: &InferContext) -> Rule {
         None => site.fresh(),
         Some(value) => match value.only() {
             Some(Scalar::Int(size)) if *size < 0 => {
-                let message = format!("is {size}; it may not be negative");
+                let message = format!("must be at least 0, got {size}");
                 return Err(InferError::new(message).of("one_hot_vector_size"));
             }
             Some(size) => site.dim(size.expr()),
@@ -357,7 +359,7 @@ pub(super) fn pad(site: &InferContext) -> Rule {
     if !whole || site.value("pad").is_none() {
         let both = 2 * rank as u64;
         if length.known().is_some_and(|length| length != both) {
-            let message = format!("is computed, so that it needs {both} elements; found {length}");
+            let message = format!("is computed, so it must have {both} elements, got {length}");
             return Err(refusal(message));
         }
     }
@@ -379,15 +381,13 @@ pub(super) fn pad(site: &InferContext) -> Rule {
         };
         for amount in pair.iter().filter_map(Scalar::int) {
             if amount < 0 {
-                return Err(refusal(format!(
-                    "holds {amount} for axis {axis}; pads are not negative"
-                ))
-                .hint("`slice_by_index` takes elements away"));
+                return Err(refusal(format!("must not be negative, got {amount} for axis {axis}"))
+                    .hint("use `slice_by_index` to remove elements"));
             }
             if most.is_some_and(|most| i128::from(amount) > most) {
                 return Err(refusal(format!(
-                    "holds {amount} for axis {axis} of `x`, which has {extent} elements; `{mode}` \
-                     reaches {} at most",
+                    "has {amount} for axis {axis} of `x`, which has {extent} elements; the maximum for \
+                     `{mode}` is {}",
                     most.unwrap_or_default()
                 )));
             }
@@ -452,7 +452,7 @@ pub(super) fn range_1d(site: &InferContext) -> Rule {
     };
     let (start, end, step) = (bound("start")?, bound("end")?, bound("step")?);
     if step.float() == Some(0.0) {
-        return Err(InferError::new("is 0, so that the end is never reached").of("step"));
+        return Err(InferError::new("must not be 0").of("step"));
     }
     if dtype.is_float() {
         return float_range(site, dtype, [start.float(), end.float(), step.float()]);
@@ -480,7 +480,10 @@ fn float_range(site: &InferContext, dtype: DType, bounds: [Option<f64>; 3]) -> R
     };
     let count = round_to(dtype, round_to(dtype, end - start) / step).ceil();
     if !count.is_finite() || count > u32::MAX.into() {
-        refuse!("counts from {start} to {end} in steps of {step}, which takes {count} elements");
+        refuse!(
+            "the range from {start} to {end} in steps of {step} has {count} elements; the maximum is {}",
+            u32::MAX
+        );
     }
     // The count is now an integer and not negative.
     let shape = vec![Dim::Known(count.max(0.0) as u64)];
@@ -517,7 +520,7 @@ pub(super) fn tile(site: &InferContext) -> Rule {
     };
     if x.rank() == 0 || length.known().is_some_and(|length| length != x.rank() as u64) {
         let message =
-            format!("has {length} elements; it needs one for each axis of `x`, which is `{x}`");
+            format!("has {length} elements; expected one for each axis of `x`, which is `{x}`");
         return Err(InferError::new(message).of("reps"));
     }
     let Some(reps) = site.value("reps") else {
@@ -525,7 +528,8 @@ pub(super) fn tile(site: &InferContext) -> Rule {
         return Ok(vec![InferredValue::tensor(x.dtype, shape)]);
     };
     if let Some(rep) = reps.elements.iter().filter_map(Scalar::int).find(|&rep| rep <= 0) {
-        return Err(InferError::new(format!("holds {rep}; each is at least 1")).of("reps"));
+        let message = format!("must contain values of at least 1, got {rep}");
+        return Err(InferError::new(message).of("reps"));
     }
     let repeated = |(dim, rep): (&Dim, &Scalar)| {
         site.dim(dim.expr().zip(rep.expr()).and_then(|(extent, rep)| extent.mul(&rep)))

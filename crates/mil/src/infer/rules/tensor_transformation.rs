@@ -13,7 +13,7 @@ pub(super) fn transpose(site: &InferContext) -> Rule {
     let refusal = |message: String| InferError::new(message).of("perm");
     if given.len() != x.rank() {
         let message =
-            format!("has {} elements, but `x` is `{x}`, of rank {}", given.len(), x.rank());
+            format!("has {} elements, but `x` is `{x}`, which has rank {}", given.len(), x.rank());
         return Err(refusal(message));
     }
     let perm: Result<Vec<_>, _> =
@@ -63,8 +63,8 @@ pub(super) fn reverse_sequence(site: &InferContext) -> Rule {
     let lengths = site.tensor("lengths")?;
     if lengths.rank() != 1 || agreed(&lengths.shape[0], &x.shape[batch_axis]).is_none() {
         let message = format!(
-            "is `{lengths}`; it needs one length for each of the {} elements of `x` along axis \
-             {batch_axis}",
+            "must have one element for each of the {} elements of `x` along axis {batch_axis}, got \
+             `{lengths}`",
             x.shape[batch_axis]
         );
         return Err(InferError::new(message).of("lengths"));
@@ -95,7 +95,7 @@ pub(super) fn pixel_unshuffle(site: &InferContext) -> Rule {
 fn factor(site: &InferContext, name: &str) -> Result<i64, InferError> {
     let factor = site.int(name)?;
     if factor < 1 {
-        return Err(InferError::new(format!("is {factor}; it must be at least 1")).of(name));
+        return Err(InferError::new(format!("must be at least 1, got {factor}")).of(name));
     }
     Ok(factor)
 }
@@ -104,7 +104,7 @@ fn factor(site: &InferContext, name: &str) -> Result<i64, InferError> {
 fn deepened(site: &InferContext, name: &str, block: i64, deeper: bool) -> Rule {
     let x = image(site)?;
     let area = block.checked_mul(block);
-    let area = area.ok_or_else(|| InferError::new(format!("is {block}, too large")).of(name))?;
+    let area = area.ok_or_else(|| InferError::new(format!("is too large: {block}")).of(name))?;
     let times = |dim: &Dim, factor: i64| {
         site.dim(dim.expr().and_then(|extent| extent.mul(&Expr::from(factor))))
     };
@@ -143,9 +143,7 @@ fn divided(
 fn check_multiple(extent: &Dim, axis: usize, divisor: i64) -> Result<(), InferError> {
     let remainder = extent.known().and_then(|extent| extent.checked_rem(divisor.unsigned_abs()));
     if remainder.is_some_and(|remainder| remainder != 0) {
-        refuse!(
-            "`x` has the extent {extent} along axis {axis}; it must be a multiple of {divisor}"
-        );
+        refuse!("`x` has size {extent} along axis {axis}; expected a multiple of {divisor}");
     }
     Ok(())
 }
@@ -164,7 +162,7 @@ pub(super) fn space_to_batch(site: &InferContext) -> Rule {
         let padded = padded.and_then(|(extent, padding)| extent.add(&Expr::from(padding)));
         let padded = site.dim(padded);
         check_multiple(&padded, axis, block[at])
-            .map_err(|refusal| refusal.hint("with `paddings` counted in"))?;
+            .map_err(|refusal| refusal.hint("this size includes `paddings`"))?;
         shape[axis] = site.dim(padded.expr().and_then(|e| e.floor_div(&Expr::from(block[at]))));
     }
     Ok(vec![InferredValue::tensor(x.dtype, shape)])
@@ -186,7 +184,7 @@ pub(super) fn batch_to_space(site: &InferContext) -> Rule {
         let cropped = cropped();
         if cropped.as_ref().and_then(Expr::constant).is_some_and(|extent| extent < 0) {
             let message = format!(
-                "cut more off axis {axis} than the {} blocks of {} that `x` has there",
+                "remove more elements than axis {axis} of `x` has: {} blocks of {}",
                 x.shape[axis], block[at]
             );
             return Err(InferError::new(message).of("crops"));
@@ -201,13 +199,13 @@ fn block_shape(site: &InferContext) -> Result<Vec<i64>, InferError> {
     if site.tensor("block_shape")?.rank() == 1 && block.len() == 2 && block.iter().all(|&b| b > 0) {
         return Ok(block);
     }
-    let message = format!("is {block:?}; it needs two extents, height and width, of at least 1");
+    let message = format!("must be two sizes of at least 1, height and width, got {block:?}");
     Err(InferError::new(message).of("block_shape"))
 }
 
 fn area_of(block: &[i64]) -> Result<i64, InferError> {
     let area = block.iter().try_fold(1i64, |area, &extent| area.checked_mul(extent));
-    area.ok_or_else(|| InferError::new(format!("is {block:?}, too large")).of("block_shape"))
+    area.ok_or_else(|| InferError::new(format!("is too large: {block:?}")).of("block_shape"))
 }
 
 /// The padding or cropping of each side of both spatial axes.
@@ -218,8 +216,8 @@ fn margins(site: &InferContext, name: &str) -> Result<Vec<i64>, InferError> {
         return Ok(margins);
     }
     let message = format!(
-        "is {margins:?} as `{ty}`; it needs the shape [2, 2], before and after each spatial axis, \
-         and nothing negative"
+        "must have shape [2, 2], before and after each spatial axis, and no negative values, got \
+         {margins:?} as `{ty}`"
     );
     Err(InferError::new(message).of(name))
 }

@@ -31,7 +31,7 @@ pub(super) fn check_pad_type(site: &InferContext, pad_type: &str) -> Result<(), 
     if pad_type == "same_lower" && site.opset() < Opset::Ios16 {
         return Err(InferError::new("is `same_lower`, which needs iOS16; this function is iOS15")
             .of("pad_type")
-            .hint("declare the function with opset `CoreML6`, or state the pads with `custom`"));
+            .hint("declare the function with opset `CoreML6`, or specify the pads with `custom`"));
     }
     Ok(())
 }
@@ -50,8 +50,8 @@ impl Window {
                 && found < 1
             {
                 let message = format!(
-                    "the window of {} gives {found} elements along spatial dimension {axis} of `x`, \
-                     whose size is {dim}; expected at least 1",
+                    "the window of {} produces {found} elements along spatial dimension {axis} of \
+                     `x`, whose size is {dim}; expected at least 1",
                     self.kernel[axis]
                 );
                 return Err(InferError::new(message).hint("pad more, or make the window smaller"));

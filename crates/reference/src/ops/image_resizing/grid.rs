@@ -38,7 +38,10 @@ impl Grid {
             "UNALIGN_CORNERS" => Grid::Unaligned,
             "DEFAULT" => Grid::Default,
             "OFFSET_CORNERS" => Grid::Offset,
-            other => fail!("`sampling_mode` is `{other}`, which is not known"),
+            other => fail!(
+                "`sampling_mode` must be `STRICT_ALIGN_CORNERS`, `ALIGN_CORNERS`, `UNALIGN_CORNERS`, `DEFAULT` or \
+                 `OFFSET_CORNERS`, got `{other}`"
+            ),
         })
     }
 

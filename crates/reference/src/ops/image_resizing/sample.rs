@@ -38,7 +38,7 @@ pub(in crate::ops) fn resample(call: &Call) -> Results {
         );
     };
     if images != batch {
-        fail!("`coordinates` are of {images} images, but `x` has {batch}");
+        fail!("`coordinates` has {images} images, but `x` has {batch}");
     }
     let text = |name: &str| call.text(name).map(str::to_ascii_lowercase);
     let padding = match text("padding_mode")?.as_str() {
@@ -46,12 +46,14 @@ pub(in crate::ops) fn resample(call: &Call) -> Results {
         "border" => Padding::Border,
         "reflection" => Padding::Reflection,
         "symmetric" => Padding::Symmetric,
-        other => fail!("`padding_mode` is `{other}`, which is not known"),
+        other => fail!(
+            "`padding_mode` must be `constant`, `border`, `reflection` or `symmetric`, got `{other}`"
+        ),
     };
     let bilinear = match text("sampling_mode")?.as_str() {
         "bilinear" => true,
         "nearest" => false,
-        other => fail!("`sampling_mode` is `{other}`, which is not known"),
+        other => fail!("`sampling_mode` must be `bilinear` or `nearest`, got `{other}`"),
     };
     let sampler = Sampler { bilinear, padding, height, width };
     let mode = text("coordinates_mode")?;
@@ -140,7 +142,7 @@ fn give(
     let each = rows * columns;
     let area = sampler.height.saturating_mul(sampler.width);
     if area == 0 && !matches!(sampler.padding, Padding::Constant(_)) {
-        fail!("`x` has no pixels to repeat where its images end");
+        fail!("`x` has no pixels to repeat beyond its edges");
     }
     let mut pixels = Vec::with_capacity(count);
     for (image, places) in places.chunks_exact(each).enumerate() {

@@ -92,7 +92,7 @@ def linear_quantize_activations(
     rules = []
     for selection, one in config._selections():
         if one is not None and not isinstance(one, OpLinearQuantizerConfig):
-            raise ValueError(f"{type(one).__name__} is not for the quantization of activations")
+            raise ValueError(f"{type(one).__name__} does not apply to the quantization of activations")
         rules.append({**selection, **({} if one is None else one._activations())})
     with _Files(_named(mlmodel, sample_data)) as paths:
         return _of(mlmodel, _native.quantize_activations(mlmodel._one_program(), paths, json.dumps(rules)))

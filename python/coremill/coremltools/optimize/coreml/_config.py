@@ -87,7 +87,7 @@ class OpLinearQuantizerConfig(_OpConfig):
     def _activations(self) -> dict:
         """The fields of a rule for activations."""
         if self.nbits != 8:
-            raise ValueError(f"activations are quantized to 8 bits, got dtype {self.dtype}")
+            raise ValueError(f"activations can only be quantized to 8 bits, got dtype {self.dtype}")
         return {"dtype": self.dtype, "symmetric": self.mode == "LINEAR_SYMMETRIC"}
 
     def _rule(self) -> dict:
@@ -338,6 +338,6 @@ class OptimizationConfig:
         rules = []
         for selection, config in self._selections():
             if config is not None and not isinstance(config, kinds):
-                raise ValueError(f"{type(config).__name__} is not for this kind of compression")
+                raise ValueError(f"{type(config).__name__} does not apply to this kind of compression")
             rules.append({**selection, **({"keep": True} if config is None else config._rule())})
         return rules

@@ -49,7 +49,9 @@ impl Scatter {
         let updates = call.with_axes(updates)?;
         let ranks = [x, indices, updates].map(|value| call.rank(value));
         if ranks != [ranks[0]; 3] {
-            refuse!("`self`, `index` and the updates have ranks {ranks:?}; they must be the same");
+            refuse!(
+                "`self`, `index` and the updates have ranks {ranks:?}; the ranks must be equal"
+            );
         }
         let axis = call.axis("dim", ranks[0])?;
         let updates = reached(call, updates, indices, 0..ranks[0])?;
@@ -115,7 +117,10 @@ fn scatter_by_name(call: &mut Call<'_, '_>) -> ValueResult {
         Some("add") => scatter(call, "add"),
         Some("multiply") => scatter(call, "mul"),
         other => {
-            refuse!("reduces by `{}`; expected `add` or `multiply`", other.unwrap_or_default())
+            refuse!(
+                "the reduction `{}` is not supported; expected `add` or `multiply`",
+                other.unwrap_or_default()
+            )
         }
     }
 }
@@ -129,7 +134,7 @@ fn scatter_reduce(call: &mut Call<'_, '_>) -> ValueResult {
         Some("amax") => ("max", false),
         Some("amin") => ("min", false),
         other => refuse!(
-            "reduces by `{}`; expected `sum`, `prod`, `mean`, `amax` or `amin`",
+            "the reduction `{}` is not supported; expected `sum`, `prod`, `mean`, `amax` or `amin`",
             other.unwrap_or_default()
         ),
     };

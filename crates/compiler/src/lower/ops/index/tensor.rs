@@ -53,7 +53,7 @@ impl Indices {
     pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<MergedIndexAxes> {
         let rank = call.rank(x);
         if self.by_axis.iter().any(|&(axis, _)| axis >= rank) {
-            refuse!("has indices for more axes than the {rank} that there are");
+            refuse!("has indices for more than the {rank} axes of the tensor");
         }
         let (order, first) = self.order(rank);
         let x = call.transpose(x, &order)?;

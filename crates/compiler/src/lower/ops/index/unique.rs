@@ -156,8 +156,8 @@ fn rows(call: &mut Call<'_, '_>) -> Results {
         && count.saturating_mul(count).saturating_mul(length) > MAX_COMPARISONS
     {
         refuse!(
-            "compares each of {count} rows of {length} elements with every other; up to \
-             {MAX_COMPARISONS} comparisons are lowered"
+            "compares each of {count} rows of {length} elements with all others; the maximum is \
+             {MAX_COMPARISONS} comparisons"
         );
     }
     let flat = call.with_sizes(front, &[count, length])?;

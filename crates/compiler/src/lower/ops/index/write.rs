@@ -143,7 +143,10 @@ fn index_reduce(call: &mut Call<'_, '_>) -> ValueResult {
         Some("amax") => "max",
         Some("amin") => "min",
         other => {
-            refuse!("reduces by `{}`; expected `prod`, `amax` or `amin`", other.unwrap_or_default())
+            refuse!(
+                "the reduction `{}` is not supported; expected `prod`, `amax` or `amin`",
+                other.unwrap_or_default()
+            )
         }
     };
     let x = if call.flag("include_self")? {

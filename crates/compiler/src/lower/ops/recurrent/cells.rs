@@ -140,5 +140,5 @@ fn gates<const N: usize>(builder: &mut Builder, sum: ValueId) -> Result<[ValueId
     let gates = builder.split_evenly(sum, N as i32, -1)?;
     gates
         .try_into()
-        .map_err(|_| LoweringError::new("a recurrent layer has other gates than it needs"))
+        .map_err(|_| LoweringError::new("a recurrent layer has the wrong number of gates"))
 }

@@ -12,7 +12,7 @@ fn range(rows: i64, columns: i64, offset: i64) -> Result<Range, crate::error::Lo
     let count = (rows - down).min(columns - right);
     if count < 1 {
         refuse!(
-            "takes diagonal {offset} of {rows} × {columns} elements, which has none; Core ML has \
+            "diagonal {offset} of {rows} × {columns} elements is empty; Core ML has \
              no tensors without elements"
         );
     }
@@ -27,7 +27,7 @@ fn diagonal(call: &mut Call<'_, '_>) -> ValueResult {
     let (first, second) = (call.axis("dim1", rank)?, call.axis("dim2", rank)?);
     let extents = call.extents(x);
     let (Some(Some(rows)), Some(Some(columns))) = (extents.get(first), extents.get(second)) else {
-        refuse!("takes the diagonal of a matrix whose sizes are not known before the program runs");
+        refuse!("the diagonal requires a matrix whose sizes are known before the program runs");
     };
     let range = range(*rows as i64, *columns as i64, call.known_int("offset")?)?;
     // Moves the two axes to the end and merges them.

@@ -16,7 +16,7 @@ fn concatenate(call: &mut Call<'_, '_>) -> ValueResult {
     // As in torch, empty vectors can be concatenated with tensors of any rank.
     values.retain(|&value| !call.extents(value).contains(&Some(0)));
     let Some(&first) = values.first() else {
-        refuse!("joins tensors without elements, which Core ML has none of");
+        refuse!("joins tensors without elements, which Core ML does not support");
     };
     let axis = call.axis("dim", call.rank(first))?;
     call.concat(&values, axis)
@@ -24,7 +24,7 @@ fn concatenate(call: &mut Call<'_, '_>) -> ValueResult {
 
 fn stack(call: &mut Call<'_, '_>) -> ValueResult {
     let values = parts(call)?;
-    let Some(&first) = values.first() else { refuse!("stacks no tensors") };
+    let Some(&first) = values.first() else { refuse!("requires at least one tensor to stack") };
     let axis = position(call.known_int("dim")?, call.rank(first) + 1)?;
     call.stack(&values, axis as i32)
 }

@@ -37,7 +37,7 @@ fn pad_by_name(call: &mut Call<'_, '_>) -> ValueResult {
     let name = call.text("mode")?.unwrap_or("constant");
     match MODES.iter().find(|(known, _)| *known == name) {
         Some((_, mode)) => pad(call, "pad", *mode),
-        None => refuse!("pads in the mode `{name}`, which is not known"),
+        None => refuse!("padding mode `{name}` is not supported"),
     }
 }
 
@@ -45,7 +45,7 @@ fn pad_by_number(call: &mut Call<'_, '_>) -> ValueResult {
     let number = call.known_int("mode")?;
     match usize::try_from(number).ok().and_then(|number| MODES.get(number)) {
         Some((_, mode)) => pad(call, "pad", *mode),
-        None => refuse!("pads in mode {number}, which is not known"),
+        None => refuse!("padding mode {number} is not supported"),
     }
 }
 
@@ -54,7 +54,7 @@ fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> ValueResult {
     let amounts = call.int_list(name)?;
     let rank = call.rank(x);
     if amounts.len() % 2 != 0 || amounts.len() / 2 > rank {
-        refuse!("has {} pads for a tensor of rank {rank}", amounts.len());
+        refuse!("{} padding sizes do not match a tensor of rank {rank}", amounts.len());
     }
     // Pairs of widths, last axis first.
     let (pairs, _) = amounts.as_chunks::<2>();
@@ -177,9 +177,7 @@ fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> Valu
     let mut earlier = Vec::new();
     for pad in pads {
         let (axis, Int::Known(before), Int::Known(after)) = pad else {
-            refuse!(
-                "mirrors elements at an edge, how many of which is computed when the program runs"
-            );
+            refuse!("the number of elements to mirror is not known before the program runs");
         };
         if builder.dtype(x) != DType::Fp32 {
             x = mirrored_integers(builder, x, axis, [before, after], mode)?;
@@ -232,10 +230,10 @@ fn mirrored_integers(
     mode: Mode,
 ) -> ValueResult {
     let Some(extent) = builder.extents(x).at(axis)?.map(|extent| extent as i64) else {
-        refuse!("mirrors integers along an axis of unknown extent");
+        refuse!("mirrors integers along an axis of unknown size");
     };
     if extent == 0 {
-        refuse!("pads an axis without elements by its own elements");
+        refuse!("cannot mirror elements along an empty axis");
     }
     checked_numel(&[(checked(before) + extent + after).get()?])?;
     let source = |place: i64| match mode {

@@ -46,7 +46,7 @@ fn swap_last(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     match call.rank(x) {
         rank @ 2.. => swapped(call, x, axis_from_end(rank, 2)?, axis_from_end(rank, 1)?),
-        rank => refuse!("a tensor of rank {rank} has no two last axes"),
+        rank => refuse!("a tensor of rank {rank} has fewer than two axes"),
     }
 }
 
@@ -64,7 +64,9 @@ fn roll(call: &mut Call<'_, '_>) -> ValueResult {
     let shifts = call.int_list("shifts")?;
     let axes = call.known_ints("dims")?;
     if axes.is_empty() {
-        let [shift] = shifts[..] else { refuse!("rolls a whole tensor by several distances") };
+        let [shift] = shifts[..] else {
+            refuse!("`shifts` must have one element if `dims` is empty")
+        };
         let sizes = call.dims(x)?;
         let flat = call.with_sizes(x, &[Int::Known(-1)])?;
         let rolled = rolled(call, flat, 0, shift)?;

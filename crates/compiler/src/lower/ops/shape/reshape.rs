@@ -45,7 +45,7 @@ fn reinterpret(call: &mut Call<'_, '_>) -> ValueResult {
         (UInt8, Int8) => (OpKind::Greater, 127, -256),
         (Int8, UInt8) => (OpKind::Less, 0, 256),
         (from, to) => {
-            refuse!("sees the bits of `{from}` as `{to}`; Core ML has no operation on bits")
+            refuse!("reinterprets the bits of `{from}` as `{to}`, which Core ML does not support")
         }
     };
     let beyond = call.binary(kind, x.value, limit)?;

@@ -111,7 +111,7 @@ fn split_into(call: &mut Call<'_, '_>, sections: i64) -> Results {
     }
     checked_numel(&[sections])?;
     let Some(extent) = call.shape(x).get(axis).and_then(Dim::known) else {
-        refuse!("splits an axis of unknown extent into {sections} parts of different sizes");
+        refuse!("splits an axis of unknown size into {sections} parts of different sizes");
     };
     let (each, rest) = (extent as i64 / sections, extent as i64 % sections);
     let sizes: Vec<_> = (0..sections).map(|at| Int::Known(each + i64::from(at < rest))).collect();

@@ -189,13 +189,13 @@ fn from_columns(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let patches = Patches::of(call)?;
     let [height, width] = call.known_ints("output_size")?[..] else {
-        refuse!("puts patches together to an image of other than two axes");
+        refuse!("`output_size` must have two elements");
     };
     let rank = call.rank(x);
     let x = if rank == 2 { call.expand_dims(x, &[0])? } else { x };
     let batch = call.dim(x, 0)?;
     let Some(all) = *call.extents(x).at(1)? else {
-        refuse!("puts patches together of which the channels are not known");
+        refuse!("the number of channels of the patches is unknown at compile time");
     };
     let channels = all as i64 / patches.elements()? as i64;
     let counts = [patches.count(0, height)?, patches.count(1, width)?];
@@ -266,7 +266,7 @@ fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>)> 
     };
     let known = |sizes: &[Size]| sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>();
     let (Some(sizes), Some(strides)) = (known(&meta.sizes), known(&meta.strides)) else {
-        refuse!("is a view by strides of a tensor whose sizes are not known");
+        refuse!("is a strided view of a tensor whose sizes or strides are unknown");
     };
     let mut order: Vec<_> = (0..sizes.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(strides.get(axis)));
@@ -315,7 +315,7 @@ fn check_within(builder: &Builder, flat: ValueId, view: &StridedView) -> Result<
     match view.places.iter().find(|place| !(0..count).contains(*place)) {
         None => Ok(()),
         Some(place) => {
-            refuse!("sees element {place} of a storage of which the tensor has {count}")
+            refuse!("uses element {place} of the storage, but the tensor has {count} elements")
         }
     }
 }

@@ -228,7 +228,7 @@ impl Kernel for CachedAttention {
         _outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
-        fail!("an attention on states needs the states");
+        fail!("attention on states requires the states");
     }
 
     /// The inputs are the query and the mask.
@@ -246,7 +246,7 @@ impl Kernel for CachedAttention {
             .words()
         {
             Some(vectors) => Ok(WordHeads { vectors, first, strides }),
-            None => fail!("a state is not in the form of the plan"),
+            None => fail!("the state is not in the form that the plan uses"),
         };
         let mask = match mask {
             Some(strides) => Some(Mask { elements: inputs[1].floats()?, strides: *strides }),

@@ -159,7 +159,7 @@ impl Kernel for AttentionWithKvConcat {
             attention.shape;
         let floats = inputs.iter().map(View::floats).collect::<Result<Vec<_>>>()?;
         let [output, all_keys, all_values] = outputs else {
-            fail!("an attention that concatenates keys and values must return them");
+            fail!("attention that concatenates keys and values must return them");
         };
         let shape = AttentionShape { batch: 1, heads: 1, ..attention.shape };
         let parts = output

@@ -157,7 +157,7 @@ pub(super) fn recognise(
                 let kernel = &weight.shape[2..];
                 let windows = window::windows(call, &input[2..], kernel, &dilations, false)?;
                 if windows.iter().zip(&output[2..]).any(|(window, &steps)| window.output != steps) {
-                    fail!("the window and the shape disagree");
+                    fail!("the windows do not match the output shape");
                 }
                 windows.iter().map(|window| window.before).collect()
             }
@@ -236,7 +236,7 @@ pub(super) fn absorb_pad(
     let shape = graph.shape(inner)?;
     let pads = parameters(source, graph, node, |call| {
         if call.text("mode")? != "constant" || call.float("constant_val")? != 0.0 {
-            fail!("no zeros");
+            fail!("the padding is not zeros");
         }
         call.ints("pad", 0)
     })?;

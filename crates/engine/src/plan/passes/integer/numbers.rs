@@ -29,11 +29,11 @@ impl Affine {
             let zero = match zero.map(|zero| zero.elements) {
                 None => 0,
                 Some(ElementsView::Ints(&[zero])) => zero,
-                Some(_) => fail!("one zero point for each channel"),
+                Some(_) => fail!("per-channel zero points are not supported"),
             };
             match scale.elements {
                 ElementsView::Floats(&[scale]) => Ok((scale, zero)),
-                _ => fail!("one scale for each channel"),
+                _ => fail!("per-channel scales are not supported"),
             }
         })?;
         let zero = u8::try_from(if signed { zero + 128 } else { zero }).ok()?;

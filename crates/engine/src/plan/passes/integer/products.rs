@@ -227,7 +227,8 @@ impl Products {
             true => IndirectionTable::of_pixels(window, zero),
             false => IndirectionTable::new(window, zero),
         };
-        let pieces = pieces.ok_or_else(|| Error::new("takes images of more than 2^31 bytes"))?;
+        let pieces =
+            pieces.ok_or_else(|| Error::new("images of more than 2^31 bytes are not supported"))?;
         let pieces = Arc::new(pieces);
         self.pieces.push((zero, channelwise, Arc::clone(&pieces)));
         Ok(pieces)

@@ -591,7 +591,7 @@ fn pool_windows(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<(Vec<windo
         let rounds_up = call.bool("ceil_mode")?;
         let windows = window::windows(call, &input[2..], &sizes, &vec![1; spatial], rounds_up)?;
         if windows.iter().zip(&output[2..]).any(|(window, &steps)| window.output != steps) {
-            fail!("the window and the shape disagree");
+            fail!("the windows do not match the output shape");
         }
         let excludes = kind == OpKind::AvgPool && call.bool("exclude_padding_from_average")?;
         Ok((windows, excludes))

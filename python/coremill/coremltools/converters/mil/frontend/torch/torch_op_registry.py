@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 #: Remedy for operators that coremill does not know.
-LOWERED = "coremill lowers the operators of torch itself; write one that it does not know with other operators"
+LOWERED = "coremill lowers the operators of torch itself; express unsupported operators with other operators"
 
 
 class TorchOpsRegistry:
@@ -29,7 +29,7 @@ class TorchOpsRegistry:
         names = [func.__name__, *(torch_alias or ())]
         for name in names:
             if name.endswith("_"):
-                raise ValueError(f"operators in place are not registered: register `{name.rstrip('_')}` instead of `{name}`")
+                raise ValueError(f"in-place operators cannot be registered: register `{name.rstrip('_')}` instead of `{name}`")
             if not override and name in self.name_to_func_mapping:
                 raise ValueError(f"Torch op {name} already registered.")
         self._note(func, names)
