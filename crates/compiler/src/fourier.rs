@@ -72,25 +72,31 @@ impl Transform {
             Kind::FromReal => points / 2 + 1,
             _ => points,
         };
-        let mut rows = Vec::new();
+        // All elements are cosines and sines of the multiples of one angle.
+        let turns: Vec<_> = (0..points).map(|step| angle(points, 1, step).sin_cos()).collect();
         let weight = |t: u64| match self.kind {
             // Bins with a conjugate mirror image count twice.
             Kind::ToReal if t != 0 && 2 * t != points => 2.0 * scale,
             _ => scale,
         };
-        let mut row = |of_real: &dyn Fn(f64) -> f64, of_imaginary: &dyn Fn(f64) -> f64, k| {
-            let angle = |t| angle(points, k, t);
-            rows.extend((0..inputs).map(|t| (weight(t) * of_real(angle(t))) as f32));
-            if complex {
-                rows.extend((0..inputs).map(|t| (weight(t) * of_imaginary(angle(t))) as f32));
-            }
+        let width = inputs << u32::from(complex);
+        let mut rows = Vec::with_capacity((2 * outputs * width) as usize);
+        let mut add = |k: u64, of_turn: &dyn Fn((f64, f64)) -> f64| {
+            let turn = |t: u64| turns[(k * t % points) as usize];
+            rows.extend((0..inputs).map(|t| (weight(t) * of_turn(turn(t))) as f32));
         };
         for k in 0..outputs {
-            row(&|angle| angle.cos(), &|angle| sign * angle.sin(), k);
+            add(k, &|(_, cos)| cos);
+            if complex {
+                add(k, &|(sin, _)| sign * sin);
+            }
         }
         if self.kind != Kind::ToReal {
             for k in 0..outputs {
-                row(&|angle| -sign * angle.sin(), &|angle| angle.cos(), k);
+                add(k, &|(sin, _)| -sign * sin);
+                if complex {
+                    add(k, &|(_, cos)| cos);
+                }
             }
         }
         (outputs, rows)
