@@ -79,8 +79,7 @@ impl Transform {
             Kind::ToReal if t != 0 && 2 * t != points => 2.0 * scale,
             _ => scale,
         };
-        let width = inputs << u32::from(complex);
-        let mut rows = Vec::with_capacity((2 * outputs * width) as usize);
+        let mut rows = Vec::new();
         let mut add = |k: u64, of_turn: &dyn Fn((f64, f64)) -> f64| {
             let turn = |t: u64| turns[(k * t % points) as usize];
             rows.extend((0..inputs).map(|t| (weight(t) * of_turn(turn(t))) as f32));

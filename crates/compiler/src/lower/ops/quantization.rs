@@ -212,10 +212,11 @@ impl Scheme {
             }
             let Some(count) = count else { refuse!("the number of scales must be fixed") };
             let extent = builder.extents(self.x).get(axis).copied().flatten();
-            if extent.is_some_and(|extent| count.checked_mul(block) != Some(extent)) {
+            if let Some(extent) = extent
+                && count.checked_mul(block) != Some(extent)
+            {
                 refuse!(
-                    "axis {axis} has {count} scales for blocks of {block} elements, but {} elements",
-                    extent.unwrap_or_default()
+                    "axis {axis} has {count} scales for blocks of {block} elements, but {extent} elements"
                 );
             }
             // Repeats each scale for the elements of its block.
