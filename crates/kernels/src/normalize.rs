@@ -159,8 +159,8 @@ pub fn scale_shift(
     shift: &[f32],
     target: &mut [f32],
 ) {
-    assert_eq!(scale.len(), channels, "the number of factors must equal that of channels");
-    assert_eq!(shift.len(), channels, "the number of addends must equal that of channels");
+    assert_eq!(scale.len(), channels, "each channel must have one factor");
+    assert_eq!(shift.len(), channels, "each channel must have one addend");
     let mut program = MapProgram::new();
     let [x, scale_value, shift_value] = [0, 1, 2].map(|input| program.input(input));
     let result = program.push(Step::MulAdd(x, scale_value, shift_value));

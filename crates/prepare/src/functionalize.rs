@@ -605,7 +605,7 @@ impl State<'_> {
             {
                 if self.aliases[*target].source.is_some() {
                     return Err(Error::unsupported(
-                        "`out` is a view whose sizes differ from those of the result",
+                        "`out` is a view and must have the sizes of the result",
                     ));
                 }
                 wanted = meta.clone();

@@ -250,7 +250,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     idle.into_iter().try_for_each(|at| {
         let rule = at + 1;
         output::say(&format!(
-            "  {label}: rule {rule} selects no weights beyond those that earlier rules select\n"
+            "  {label}: rule {rule} selects no weights in addition to earlier rules\n"
         ))
     })
 }

@@ -85,7 +85,7 @@ fn steps(integers: &TrainedIntegers, count: usize) -> Result<Vec<Affine>, Refusa
     let zeros = integers.zero_point.as_ref().map_or(&[0.0][..], |zero| &zero.elements);
     let is_known = |elements: &[f32]| elements.len() == 1 || elements.len() == count;
     if !is_known(scales) || !is_known(zeros) {
-        return Err(Refusal::Kept("the blocks of its zero points differ from those of its scales"));
+        return Err(Refusal::Kept("its zero points and its scales have different blocks"));
     }
     let at = |elements: &[f32], block: usize| elements[if elements.len() == 1 { 0 } else { block }];
     let step = |block| Affine { scale: at(scales, block), zero_point: at(zeros, block).round() };
@@ -210,7 +210,7 @@ impl Builder<'_> {
         let count = entries.len() / length;
         let steps_of = scale.elements.len();
         if !scale.is_for_all() && (steps_of != count || counts(&scale) != shape[..rank]) {
-            return Err(Refusal::Kept("the blocks of its scales differ from those of its tables"));
+            return Err(Refusal::Kept("its scales and its tables have different blocks"));
         }
         let mut steps = steps(integers, steps_of)?;
         let of = |at: usize| if steps_of == 1 { 0 } else { at / length };
@@ -251,7 +251,7 @@ impl Builder<'_> {
             tables.iter().zip(&scale.shape).map(|(&one, &two)| one.max(two)).collect();
         let divides = |parts: &[usize]| all.iter().zip(parts).all(|(all, part)| all % part == 0);
         if !divides(&tables) || !divides(&scale.shape) {
-            return Err(Refusal::Kept("the blocks of its scales differ from those of its tables"));
+            return Err(Refusal::Kept("its scales and its tables have different blocks"));
         }
         let (_, blocks) = divided(&all, &tables)?;
         let mut repeated = Vec::with_capacity(all.iter().product::<usize>() * length);

@@ -531,7 +531,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Err(error::new(
                 node.py(),
                 "the program already calls a delegate".to_owned(),
-                Some("pass the program as it was before `to_backend`".to_owned()),
+                Some("pass the program that `to_backend` received".to_owned()),
             ));
         }
         let message =

@@ -214,7 +214,7 @@ pub(super) fn reshape_like(site: &InferContext) -> Rule {
     let count = count.and_then(|count| count.constant());
     if total.is_some() && total != count {
         refuse!(
-            "`x` is `{x}`, whose number of elements differs from that of `{}`",
+            "`x` is `{x}`, but `{}` has a different number of elements",
             Type::Tensor(TensorType { dtype: x.dtype, shape })
         );
     }
