@@ -330,7 +330,7 @@ def test_recorded_compute_plan_replaces_estimate(
     assert f"Core ML runs {len(ops) - len(processor)} of {len(ops)} operations on the Neural Engine" in top
     assert "Apple M3 Pro" in top and f"{len(processor)} × softmax" in top
     assert [op["name"] for op in ops if op.get("leaves")] == processor
-    page.get_by_label("Colour by").select_option("device")
+    page.get_by_label("Color by").select_option("device")
     assert page.locator(".legend").inner_text().split("\n") == ["Neural Engine", "CPU"]
     assert "estimate" not in page.locator("#summary").inner_text()
 
@@ -343,7 +343,7 @@ def test_recorded_compute_plan_replaces_estimate(
     other = json.loads((folder / "plan.json").read_text())
     other["operations"] = [operation | {"outputs": ["elsewhere"]} for operation in other["operations"]]
     (tmp_path / "other.json").write_text(json.dumps(other))
-    assert "of another model" in plan_error(folder / "layers.mlpackage", tmp_path / "other.json")
+    assert "for another model" in plan_error(folder / "layers.mlpackage", tmp_path / "other.json")
     (tmp_path / "odd.json").write_text("{}")
     assert "not a compute plan" in plan_error(folder / "layers.mlpackage", tmp_path / "odd.json")
     assert "ExecuTorch program" in plan_error(folder / "parts.pte", folder / "plan.json")

@@ -59,7 +59,7 @@ impl<'s> Cache<'s> {
         let key = key(content, options)?;
         let make = |place: &Path| {
             let source = place.join("source");
-            fs::create_dir(&source).map_err(|error| Error::of_files("make", &source, &error))?;
+            fs::create_dir(&source).map_err(|error| Error::of_files("create", &source, &error))?;
             let model = files(&source)?;
             let to = place.join(COMPILED);
             if is_compiled(&model) {

@@ -17,7 +17,7 @@ enum Number {
 pub(crate) fn copy(from: Tensor<'_>, to: &mut TensorMut<'_>) -> Result {
     let shape = from.layout.shape;
     if shape != to.layout.shape {
-        let message = format!("the shape is {shape:?}; there is room for {:?}", to.layout.shape);
+        let message = format!("the shape must be {:?}, got {shape:?}", to.layout.shape);
         return Err(Error::input(message));
     }
     let (width, to_width) = (from.layout.width()?, to.layout.width()?);
@@ -82,7 +82,7 @@ fn misfit(element: &[u8], index: &[usize], from: DType, to: DType) -> Error {
         DType::Fp16 => {
             error.with_hint("clamp such elements to ±65504, or convert the model in fp32")
         }
-        _ => error.with_hint("keep such elements out, or let the model take a wider type"),
+        _ => error.with_hint("avoid such elements, or use a wider type in the model"),
     }
 }
 

@@ -93,8 +93,8 @@ impl Layout<'_> {
             DType::Fp16 | DType::Int16 | DType::UInt16 => Ok(2),
             DType::Fp32 | DType::Int32 => Ok(4),
             DType::Fp64 | DType::Int64 => Ok(8),
-            other => Err(Error::input(format!("elements of type `{other}` cannot be given"))
-                .with_hint("convert them to fp16, fp32, int32 or another type of ExecuTorch's")),
+            other => Err(Error::input(format!("elements of type `{other}` are not supported"))
+                .with_hint("convert them to fp16, fp32, int32 or another ExecuTorch type")),
         }
     }
 
@@ -117,13 +117,14 @@ impl Layout<'_> {
         let (shape, width) = (self.shape, self.width()?);
         let strides = self.strides();
         if strides.len() != shape.len() {
-            let message = format!("{} strides are given for the shape {shape:?}", strides.len());
+            let (rank, count) = (shape.len(), strides.len());
+            let message = format!("the shape {shape:?} needs {rank} strides, got {count}");
             return Err(Error::input(message));
         }
         if shape.contains(&0) {
             let message = format!("the shape {shape:?} has no elements");
             return Err(Error::input(message)
-                .with_hint("Core ML takes arrays of at least one element; skip the call"));
+                .with_hint("Core ML requires arrays of at least one element; skip the call"));
         }
         let last = shape.iter().zip(&strides).try_fold(0usize, |last, (size, stride)| {
             last.checked_add((size - 1).checked_mul(*stride)?)
@@ -132,9 +133,12 @@ impl Layout<'_> {
         match needed {
             Some(needed) if needed <= bytes => Ok(()),
             needed => {
-                let needed = needed.map_or("more than memory holds".to_owned(), |n| n.to_string());
+                let needed = match needed {
+                    Some(needed) => format!("{needed} bytes"),
+                    None => "more bytes than are addressable".to_owned(),
+                };
                 let message = format!(
-                    "{bytes} bytes are given for `{}` {shape:?} with the strides {strides:?}; needed are {needed}",
+                    "`{}` {shape:?} with the strides {strides:?} needs {needed}, got {bytes}",
                     self.dtype
                 );
                 Err(Error::input(message))

@@ -89,14 +89,14 @@ pub const COSTS: &[CostRow] = &[
     },
     CostRow {
         class: CostClass::Product,
-        what: "products of matrices",
+        what: "matrix products",
         neural_engine: cost(0.164, 0.052_154, 10.0),
         cpu: cost(0.765, 1.0, 12.0),
         published: "128×256 by 256×128: 2.24 / 11.12",
     },
     CostRow {
         class: CostClass::Elementwise,
-        what: "operations on elements",
+        what: "elementwise operations",
         neural_engine: cost(0.0, 0.0, 9.9945),
         cpu: cost(0.0, 0.0, 9.9945),
         published: "`relu` of 64×32×32: 2.62 / 2.62",
@@ -120,7 +120,7 @@ pub const COSTS: &[CostRow] = &[
         what: "permutations of axes",
         neural_engine: cost(0.0, 0.0, 14.534),
         cpu: cost(0.0, 0.0, 11.444),
-        published: "height and width exchanged: 3.81 / 3.00",
+        published: "height and width swapped: 3.81 / 3.00",
     },
     CostRow {
         class: CostClass::Resize,

@@ -74,7 +74,7 @@ pub const SOURCES: &[SourceRow] = &[
     row(
         Source::AneGuide,
         "sbryngelson/ane-guide, ANEForge",
-        "M1, M2 Pro and M5 measured; other chips from tables of the compiler",
+        "M1, M2 Pro and M5 measured; other chips from compiler tables",
         "private",
         "read 2026-11-25",
     ),
@@ -148,7 +148,7 @@ pub const SOURCES: &[SourceRow] = &[
     row(Source::Ieee754, "IEEE 754, binary16", "every chip", "none: arithmetic", "2019"),
     row(
         Source::Reports,
-        "public issue threads whose addresses were not kept",
+        "public issue threads whose URLs were not recorded",
         "not stated",
         "Core ML",
         "read 2026-11",

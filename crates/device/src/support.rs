@@ -59,14 +59,14 @@ pub const OPERATIONS: &[SupportRow] = &[
         from(false, 14, 2),
         Source::AneGuide,
         "compute the sample positions once and use `resample`",
-        "on the CPU and the Neural Engine alone (M4)",
+        "only on the CPU and the Neural Engine (M4)",
     ),
     row(
         &["resize"],
         from(true, 14, 2),
         Source::AneGuide,
         "use `upsample_bilinear` or `upsample_nearest_neighbor`",
-        "downwards the GPU does not run it (M4)",
+        "the GPU does not run it for downsampling (M4)",
     ),
     row(
         &["resample", "resize_bilinear", "resize_nearest_neighbor"],
@@ -80,7 +80,7 @@ pub const OPERATIONS: &[SupportRow] = &[
         from(true, 14, 2),
         Source::AneGuide,
         "select the largest elements outside the model",
-        "40 of 32000 run on M4 through Core ML; the private compiler refuses one on the width axis there",
+        "40 of 32000 elements work on M4 through Core ML; the private compiler rejects one on the width axis there",
     ),
     row(
         &["sin", "cos"],
@@ -122,14 +122,14 @@ pub const OPERATIONS: &[SupportRow] = &[
         NO_NEURAL_ENGINE,
         Source::MicroarchitectureStudy,
         "sort outside the model, or use `topk`",
-        "tables of the compiler list a sort from A14 and M2 on; Core ML does not choose it on M4",
+        "compiler tables list a sort from A14 and M2 on; Core ML does not choose it on M4",
     ),
     row(
         &["reduce_argmax", "reduce_argmin"],
         NO_NEURAL_ENGINE,
         Source::MicroarchitectureStudy,
         "return the scores and take the index outside the model",
-        "the result is `int32`; tables of the compiler list `reduce_argmin` from M3 on",
+        "the result is `int32`; compiler tables list `reduce_argmin` from M3 on",
     ),
     row(
         &["band_part"],
@@ -150,7 +150,7 @@ pub const OPERATIONS: &[SupportRow] = &[
         NO_NEURAL_ENGINE,
         Source::MicroarchitectureStudy,
         "pass the random numbers in",
-        "tables of the compiler list uniform numbers from M3 on; only `random_normal` was tried through Core ML",
+        "compiler tables list uniform numbers from M3 on; only `random_normal` was tried through Core ML",
     ),
     row(
         &["lstm", "gru", "rnn"],
@@ -163,15 +163,15 @@ pub const OPERATIONS: &[SupportRow] = &[
         &["scatter", "scatter_along_axis", "scatter_nd"],
         NO_NEURAL_ENGINE,
         Source::MicroarchitectureStudy,
-        "select with a mask, or use `slice_update` at a fixed place",
-        "`scatter_nd` by the tables of the compiler",
+        "select with a mask, or use `slice_update` at a fixed offset",
+        "`scatter_nd` by compiler tables",
     ),
     row(
         &["reverse_sequence", "shape"],
         NO_NEURAL_ENGINE,
         Source::AneGuide,
         "compute it outside the model",
-        "by the tables of the compiler; not tried through Core ML",
+        "by compiler tables; not tried through Core ML",
     ),
     row(
         &[
@@ -187,14 +187,14 @@ pub const OPERATIONS: &[SupportRow] = &[
         NO_NEURAL_ENGINE,
         Source::AneGuide,
         "let the caller branch or loop, with states between the calls",
-        "by the tables of the compiler",
+        "by compiler tables",
     ),
     row(
         &["classify"],
         CPU,
         Source::Apple,
         "return the scores and look the label up outside the model",
-        "strings exist on the CPU alone",
+        "only the CPU supports strings",
     ),
     row(
         &["non_maximum_suppression"],

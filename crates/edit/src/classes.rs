@@ -79,7 +79,7 @@ pub(crate) fn classify(
     classifier: &Classifier,
 ) -> Result<(), Error> {
     if !interface.predicted_feature.is_empty() {
-        return Err(Error::new("the model is a classifier already"));
+        return Err(Error::new("the model is already a classifier"));
     }
     if classifier.labels.is_empty() {
         return Err(Error::new("a classifier needs at least one label"));
@@ -89,8 +89,9 @@ pub(crate) fn classify(
     let count = classifier.labels.len() as u64;
     if let Some(found) = tensor.element_count().filter(|found| *found != count) {
         let name = &interface.function.value(scores).name;
-        let message = format!("`{name}` holds {found} scores; {count} labels are given");
-        return Err(Error::new(message).with_hint("give one label for each score, in order"));
+        let message =
+            format!("`{name}` has {found} scores; the number of labels must be equal, got {count}");
+        return Err(Error::new(message).with_hint("pass one label for each score, in order"));
     }
     if !tensor.dtype.is_float() {
         let name = &interface.function.value(scores).name;
@@ -100,10 +101,10 @@ pub(crate) fn classify(
     let names = [name.to_owned(), format!("{name}_probs")];
     for name in &names {
         if identifier(name) != *name {
-            return Err(Error::new(format!("`{name}` is not a name that Core ML takes")));
+            return Err(Error::new(format!("`{name}` is not a valid name in Core ML")));
         }
         if interface.port(name).is_ok() {
-            return Err(Error::new(format!("the model has an input or output `{name}` already")));
+            return Err(Error::new(format!("the model already has an input or output `{name}`")));
         }
     }
     let position = interface.function.outputs().iter().position(|&output| output == scores);
@@ -162,7 +163,7 @@ pub(crate) fn declassify(interface: &mut Interface<'_>) -> Result<(), Error> {
         classify.and_then(|op| op.all_bindings().find(|(name, _)| *name == "probabilities"));
     let (Some(classify), Some((_, &Binding::Value(scores)))) = (classify, scores) else {
         let name = &interface.predicted_feature;
-        return Err(Error::new(format!("no `classify` computes the label `{name}`")));
+        return Err(Error::new(format!("no `classify` operation computes the label `{name}`")));
     };
     let removed = classify.outputs.clone();
     let body = interface.function.body;
@@ -188,7 +189,9 @@ fn scores(interface: &Interface<'_>, name: Option<&str>) -> Result<ValueId, Erro
             interface.tensor(**value).is_ok_and(|tensor| tensor.dtype.is_float())
         };
         let found = function.outputs().iter().rev().find(is_scores);
-        return found.copied().ok_or_else(|| Error::new("the model has no output of floats"));
+        return found
+            .copied()
+            .ok_or_else(|| Error::new("the model has no output with float elements"));
     };
     if let Ok(Port::Output(_)) = interface.port(name) {
         return interface.output_value(name);

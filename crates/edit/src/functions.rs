@@ -42,16 +42,18 @@ pub fn merge(models: Vec<(String, Model)>) -> Result<Model, Error> {
     let mut fed: Vec<serde_json::Value> = Vec::new();
     for (name, model) in models {
         if identifier(&name) != name {
-            return Err(Error::new(format!("`{name}` is not a name that a function can have"))
-                .with_hint(format!("`{}` is one", identifier(&name))));
+            return Err(Error::new(format!("`{name}` is not a valid function name"))
+                .with_hint(format!("`{}` is valid", identifier(&name))));
         }
         if description.functions.iter().any(|function| function.name == name) {
-            return Err(Error::new(format!("two functions are to be called `{name}`")));
+            return Err(Error::new(format!("two functions would be named `{name}`")));
         }
         if model.program.functions.len() != 1 {
             let count = model.program.functions.len();
-            return Err(Error::new(format!("`{name}` is a model of {count} functions"))
-                .with_hint("name one of them"));
+            return Err(Error::new(format!(
+                "the model for `{name}` must have 1 function, got {count}"
+            ))
+            .with_hint("select one of them"));
         }
         merged.specification_version =
             merged.specification_version.max(model.specification_version);

@@ -75,7 +75,8 @@ impl Layout {
     }
 }
 
-const FORM: &str = "expected `NAME=LAYOUT,scale=S,bias=B`: `x=rgb,scale=1/255,bias=-0.5`";
+const FORM: &str =
+    "expected `NAME=LAYOUT,scale=S,bias=B`, for instance `x=rgb,scale=1/255,bias=-0.5`";
 
 impl FromStr for ImageEdit {
     type Err = Error;
@@ -91,7 +92,7 @@ impl FromStr for ImageEdit {
             "grayscale" | "gray" => Layout::Grayscale,
             "grayscale-fp16" | "gray-fp16" => Layout::GrayscaleFp16,
             other => {
-                let message = format!("the layout of image `{}` is `{other}`", name.trim());
+                let message = format!("image `{}` has the unknown layout `{other}`", name.trim());
                 let hint = "pass `rgb`, `bgr`, `grayscale` or `grayscale-fp16`";
                 return Err(Error::new(message).with_hint(hint));
             }
@@ -133,7 +134,9 @@ pub(crate) fn to_image(interface: &mut Interface<'_>, edit: &ImageEdit) -> Resul
     let value = match port {
         Port::Input(_) => interface.input_value(name)?,
         Port::Output(_) => interface.output_value(name)?,
-        Port::State(_) => return Err(Error::new(format!("`{name}` is a state"))),
+        Port::State(_) => {
+            return Err(Error::new(format!("`{name}` is a state; states cannot be images")));
+        }
     };
     let FeatureType::MultiArray(array) = interface.feature_mut(name)?.ty.clone() else {
         return Err(
@@ -152,8 +155,8 @@ pub(crate) fn to_image(interface: &mut Interface<'_>, edit: &ImageEdit) -> Resul
         if count > 1 && count != edit.layout.channels() {
             let channels = edit.layout.channels();
             let message =
-                format!("image `{name}` has {channels} channels, but {count} of `{what}`");
-            return Err(Error::new(message).with_hint("pass one number, or one a channel"));
+                format!("image `{name}` has {channels} channels, but {count} `{what}` values");
+            return Err(Error::new(message).with_hint("pass one number, or one per channel"));
         }
     }
     if is_input {
@@ -253,13 +256,13 @@ fn image_type(
     let (name, channels) = (&edit.name, edit.layout.channels());
     let shown = || format!("`{name}` is a `{tensor}`");
     let [batch, found, height, width] = tensor.shape.as_slice() else {
-        return Err(Error::new(format!("{}; an image needs rank 4", shown()))
+        return Err(Error::new(format!("{}; an image must have rank 4", shown()))
             .with_hint("images are tensors of `[1, channels, height, width]`"));
     };
     if !batch.may_equal(&Dim::Known(1)) || !found.may_equal(&Dim::Known(channels)) {
-        let message = format!("{}; an image needs `[1, {channels}, height, width]`", shown());
+        let message = format!("{}; an image must be `[1, {channels}, height, width]`", shown());
         return Err(Error::new(message)
-            .with_hint("export the program for one picture, with its channels as second axis"));
+            .with_hint("export the program for one image, with its channels as the second axis"));
     }
     let side = |dim: &Dim, at: usize| match dim.known() {
         Some(size) => i64::try_from(size).unwrap_or(i64::MAX),

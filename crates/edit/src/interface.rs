@@ -81,7 +81,7 @@ impl<'m> Interface<'m> {
         if needed <= found {
             return Ok(());
         }
-        let message = format!("the edit needs {needed}; the model is for {found}");
+        let message = format!("the edit requires {needed}; the model targets {found}");
         Err(Error::new(message).with_hint(format!("convert the program for {needed}")))
     }
 
@@ -121,7 +121,7 @@ impl<'m> Interface<'m> {
     fn found(&self, values: &[ValueId], name: &str) -> Result<ValueId, Error> {
         let found = values.iter().find(|&&value| self.function.value(value).name == name);
         found.copied().ok_or_else(|| {
-            Error::new(format!("the description has `{name}`, which the program lacks"))
+            Error::new(format!("the description lists `{name}`, which the program does not have"))
         })
     }
 

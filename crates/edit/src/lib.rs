@@ -147,7 +147,7 @@ pub fn needs(edits: &[Edit]) -> Opset {
 
 /// Reads edits from JSON: a list of objects, each with the kind of edit as `edit`.
 pub fn from_json(text: &str) -> Result<Vec<Edit>, Error> {
-    serde_json::from_str(text).map_err(|error| Error::new(format!("edits: {error}")))
+    serde_json::from_str(text).map_err(|error| Error::new(format!("invalid edits: {error}")))
 }
 
 /// Applies edits in order to a function; to the only one, or the default one, if no name is given. If one fails, the

@@ -7,14 +7,14 @@ use crate::interface::{Interface, Port};
 pub(crate) fn rename(interface: &mut Interface<'_>, from: &str, to: &str) -> Result<(), Error> {
     let port = interface.port(from)?;
     if identifier(to) != to {
-        return Err(Error::new(format!("`{to}` is not a name that Core ML takes"))
-            .with_hint(format!("`{}` is one", identifier(to))));
+        return Err(Error::new(format!("`{to}` is not a valid name in Core ML"))
+            .with_hint(format!("`{}` is valid", identifier(to))));
     }
     if from == to {
         return Ok(());
     }
     if interface.port(to).is_ok() {
-        return Err(Error::new(format!("the model has an input or output `{to}` already")));
+        return Err(Error::new(format!("the model already has an input or output `{to}`")));
     }
     let value = match port {
         Port::Input(_) | Port::State(_) => interface.input_value(from)?,

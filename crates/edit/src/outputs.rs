@@ -15,9 +15,9 @@ pub(crate) fn drop(interface: &mut Interface<'_>, name: &str) -> Result<(), Erro
         return Err(Error::new(format!("`{name}` is not an output")));
     };
     if name == interface.predicted_probabilities {
-        let hint = format!("drop `{}`: the scores become an array", interface.predicted_feature);
+        let hint = format!("drop `{}` to get the scores as an array", interface.predicted_feature);
         return Err(
-            Error::new(format!("`{name}` are the scores of the classifier")).with_hint(hint)
+            Error::new(format!("`{name}` holds the scores of the classifier")).with_hint(hint)
         );
     }
     if interface.outputs.len() == 1 {
@@ -36,7 +36,7 @@ pub(crate) fn drop(interface: &mut Interface<'_>, name: &str) -> Result<(), Erro
 /// Makes a value of the program an output.
 pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Error> {
     if interface.port(name).is_ok() {
-        return Err(Error::new(format!("`{name}` is an input or an output already")));
+        return Err(Error::new(format!("`{name}` is already an input or an output")));
     }
     let body = interface.function.block(interface.function.body);
     let computed = body.ops.iter().flat_map(|&op| &interface.function.op(op).outputs);

@@ -42,7 +42,8 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
     let tensor = interface.tensor(input)?.clone();
     let count = edit.ranges.len();
     if count != tensor.rank() {
-        let message = format!("`{name}` is a `{tensor}`; {count} ranges are given");
+        let rank = tensor.rank();
+        let message = format!("`{name}` is a `{tensor}`; expected {rank} ranges, got {count}");
         return Err(Error::new(message));
     }
     let FeatureType::MultiArray(array) = &mut interface.feature_mut(name)?.ty else {
@@ -54,7 +55,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
         given if given == count => edit.default.iter().map(size).collect(),
         given => {
             let message = format!(
-                "`{name}` has {count} dimensions; expected as many default sizes, got {given}"
+                "`{name}` has {count} dimensions; expected {count} default sizes, got {given}"
             );
             return Err(Error::new(message));
         }
@@ -62,7 +63,7 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
     let mut ranges = Vec::with_capacity(count);
     for (axis, (&(lower, upper), dim)) in edit.ranges.iter().zip(&tensor.shape).enumerate() {
         if let Some(size) = dim.known().filter(|&size| (lower, upper) != (size, Some(size))) {
-            let message = format!("dimension {axis} of `{name}` has the size {size}");
+            let message = format!("dimension {axis} of `{name}` has the fixed size {size}");
             let hint = "export the program again, with dynamic shapes";
             return Err(Error::new(message).with_hint(hint));
         }
@@ -70,7 +71,8 @@ pub(crate) fn set_ranges(interface: &mut Interface<'_>, edit: &RangeEdit) -> Res
         let upper = upper.map_or(-1, |upper| i64::try_from(upper).unwrap_or(i64::MAX));
         let range = SizeRange { lower, upper };
         if !u64::try_from(default).is_ok_and(|default| range.contains(default)) {
-            let message = format!("dimension {axis} of `{name}` has the default size {default}");
+            let message =
+                format!("the range of dimension {axis} of `{name}` excludes its default {default}");
             let hint = "choose a range that contains the default";
             return Err(Error::new(message).with_hint(hint));
         }
@@ -90,14 +92,14 @@ pub(crate) fn set(interface: &mut Interface<'_>, edit: &ShapeEdit) -> Result<(),
     let input = interface.input_value(name)?;
     let tensor = interface.tensor(input)?.clone();
     let Some(default) = edit.shapes.first() else {
-        return Err(Error::new(format!("no shape is given for `{name}`")));
+        return Err(Error::new(format!("expected at least one shape for `{name}`")));
     };
     if !edit.default.is_empty() && !edit.shapes.contains(&edit.default) {
         let message = format!("the default shape {:?} of `{name}` is not allowed", edit.default);
         return Err(Error::new(message).with_hint("choose one of the allowed shapes"));
     }
     if let Some(shape) = edit.shapes.iter().find(|shape| shape.len() != tensor.rank()) {
-        let message = format!("`{name}` is a `{tensor}`; the shape {shape:?} has another rank");
+        let message = format!("`{name}` is a `{tensor}`; the shape {shape:?} has a different rank");
         return Err(Error::new(message));
     }
     let shape: Vec<Dim> = (0..tensor.rank())

@@ -101,10 +101,10 @@ impl Steps {
             let alone = self.bytes(&constants) + literals;
             if alone > bytes {
                 let (operator, name) = self.name(step);
-                let message =
-                    format!("`{operator}` of `{name}` alone has {alone} bytes of weights");
-                return Err(Error::new(message)
-                    .with_hint(format!("raise the size of a piece, which is {bytes} bytes")));
+                let message = format!("`{name}` (`{operator}`) alone has {alone} bytes of weights");
+                return Err(Error::new(message).with_hint(format!(
+                    "increase the maximum piece size, which is {bytes} bytes"
+                )));
             }
             constants.retain(|op| !held.contains(op));
             let added = self.bytes(&constants) + literals;

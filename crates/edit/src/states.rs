@@ -42,17 +42,17 @@ pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Er
     };
     let new_name = state_output_name(name);
     if interface.port(&new_name).is_ok() {
-        let message = format!("the model has an input or output `{new_name}` already");
+        let message = format!("the model already has an input or output `{new_name}`");
         return Err(Error::new(message).with_hint("rename it first"));
     }
     let state = interface.input_value(name)?;
     let Type::State(held) = interface.function.value(state).ty.clone() else {
-        return Err(Error::new(format!("`{name}` is a state in the description only")));
+        return Err(Error::new(format!("`{name}` is a state only in the description")));
     };
     let tensor = match held.as_tensor() {
         Some(tensor) if ArrayDataType::from_dtype(tensor.dtype).is_some() => tensor.clone(),
         _ => {
-            let message = format!("`{name}` holds a `{held}`, which no input can hold");
+            let message = format!("`{name}` holds a `{held}`, which is not supported for inputs");
             return Err(Error::new(message));
         }
     };
@@ -77,7 +77,9 @@ pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Er
             Some(OpKind::WriteState) if is_use(op) => match op.binding("data").cloned() {
                 Some(Binding::Value(data)) => current = data,
                 Some(Binding::Literal(data)) => current = interface.constant(0, &new_name, data),
-                None => return Err(Error::new(format!("`{name}` is written without a value"))),
+                None => {
+                    return Err(Error::new(format!("a `write_state` of `{name}` has no `data`")));
+                }
             },
             _ => continue,
         }

@@ -52,7 +52,7 @@ impl ElementType {
             "int32" => Ok(ElementType::Int32),
             "int8" => Ok(ElementType::Int8),
             _ => {
-                let message = format!("the element type is `{name}`");
+                let message = format!("unknown element type `{name}`");
                 Err(Error::new(message).with_hint("pass `fp16`, `fp32`, `int32` or `int8`"))
             }
         }
@@ -69,7 +69,9 @@ pub(crate) fn retype(
         Port::Input(_) => retype_input(interface, name, to.dtype())?,
         Port::Output(_) => retype_output(interface, name, to.dtype())?,
         Port::State(_) => {
-            return Err(Error::new(format!("`{name}` is a state; states hold fp16")));
+            return Err(Error::new(format!(
+                "`{name}` is a state; the element type of states is fp16"
+            )));
         }
     }
     match &mut interface.feature_mut(name)?.ty {
@@ -167,12 +169,12 @@ pub(crate) fn optional(
 ) -> Result<(), Error> {
     let feature = interface.feature_mut(name)?;
     let FeatureType::MultiArray(array) = &mut feature.ty else {
-        return Err(Error::new(format!("`{name}` is not an array; only arrays are optional")));
+        return Err(Error::new(format!("`{name}` is not an array; only arrays can be optional")));
     };
     array.default = Some(match array.data_type {
         ArrayDataType::Int32 | ArrayDataType::Int8 => {
             if default.fract() != 0.0 {
-                let message = format!("`{name}` holds integers; its default is {default}");
+                let message = format!("the default of `{name}` must be an integer, got {default}");
                 return Err(Error::new(message));
             }
             DefaultElement::Int(default as i32)

@@ -135,7 +135,7 @@ fn classify_outputs_label_then_probabilities() {
     let two = Labels::Texts(vec!["cat".to_owned(), "dog".to_owned()]);
     assert_eq!(
         edit_error(SCORES, classify(two, None)),
-        "`y` holds 3 scores; 2 labels are given; give one label for each score, in order"
+        "`y` has 3 scores; the number of labels must be equal, got 2; pass one label for each score, in order"
     );
 }
 
@@ -158,7 +158,7 @@ fn dropping_class_label_restores_scores_output() {
     let mut classifier = edited(SCORES, &[classify(None)]);
     let drop = drop("classLabel_probs");
     let error = apply(&mut classifier, &[drop], None).expect_err("an invalid edit");
-    assert_eq!(error.to_string(), "`classLabel_probs` are the scores of the classifier");
+    assert_eq!(error.to_string(), "`classLabel_probs` holds the scores of the classifier");
 }
 
 #[test]
@@ -174,11 +174,11 @@ fn rename_updates_program_and_description() {
     assert_eq!(model.description.predicted_feature_name, "animal");
     assert_eq!(
         edit_error(SCORES, rename("x", "1x")),
-        "`1x` is not a name that Core ML takes; `var_1x` is one"
+        "`1x` is not a valid name in Core ML; `var_1x` is valid"
     );
     assert_eq!(
         edit_error(SCORES, rename("x", "y")),
-        "the model has an input or output `y` already"
+        "the model already has an input or output `y`"
     );
     assert!(edit_error(SCORES, rename("z", "a")).starts_with("unknown name `z`"));
 }
@@ -253,7 +253,7 @@ fn merges_and_extracts_functions() {
     let twice = vec![("f".to_owned(), described(&later)), ("f".to_owned(), described(&later))];
     assert_eq!(
         merge(twice).expect_err("a duplicate name").to_string(),
-        "two functions are to be called `f`"
+        "two functions would be named `f`"
     );
 }
 
@@ -281,30 +281,33 @@ fn range_edit_sets_bounds_of_dynamic_dimensions() {
         let edit = with_default(&[(3, Some(7)), (3, Some(3))], default);
         apply(&mut model, &[edit], None).expect_err("an invalid edit").to_string()
     };
-    assert_eq!(range_error(&[8, 3]), "dimension 0 of `x` has the default size 8");
-    assert!(range_error(&[4]).contains("expected as many default sizes, got 1"));
+    assert_eq!(range_error(&[8, 3]), "the range of dimension 0 of `x` excludes its default 8");
+    assert!(range_error(&[4]).contains("expected 2 default sizes, got 1"));
     let error = apply(&mut model, &[ranges(&[(8, None), (3, Some(3))])], None)
         .expect_err("an invalid edit");
-    assert_eq!(error.to_string(), "dimension 0 of `x` has the default size 2");
-    assert!(edit_error(SCORES, ranges(&[(1, None)])).contains("1 ranges are given"));
+    assert_eq!(error.to_string(), "the range of dimension 0 of `x` excludes its default 2");
+    assert!(edit_error(SCORES, ranges(&[(1, None)])).contains("ranges, got 1"));
     assert_eq!(
         edit_error(SCORES, ranges(&[(1, Some(2)), (3, Some(3))])),
-        "dimension 0 of `x` has the size 1; export the program again, with dynamic shapes"
+        "dimension 0 of `x` has the fixed size 1; export the program again, with dynamic shapes"
     );
 }
 
 #[test]
 fn rejects_incompatible_image_and_dtype_edits() {
     let edit = |text: &str| image(text);
-    assert!(edit_error(SCORES, edit("x=rgb")).contains("an image needs rank 4"));
+    assert!(edit_error(SCORES, edit("x=rgb")).contains("an image must have rank 4"));
     assert!(
-        edit_error(NETWORK, edit("x=grayscale")).contains("an image needs `[1, 1, height, width]`")
+        edit_error(NETWORK, edit("x=grayscale"))
+            .contains("an image must be `[1, 1, height, width]`")
     );
-    assert!(edit_error(NETWORK, edit("x=rgb,scale=1:2")).contains("3 channels, but 2 of `scale`"));
+    assert!(
+        edit_error(NETWORK, edit("x=rgb,scale=1:2")).contains("3 channels, but 2 `scale` values")
+    );
     let fp16 = Edit::Retype { name: "x".to_owned(), dtype: ElementType::Fp16 };
     assert_eq!(
         edit_error(SCORES, fp16),
-        "the edit needs iOS16; the model is for iOS15; convert the program for iOS16"
+        "the edit requires iOS16; the model targets iOS15; convert the program for iOS16"
     );
     for text in ["x", "=rgb", "x=cmyk", "x=rgb,scale=a", "x=rgb,gamma=2", "x=rgb,scale=1/0"] {
         assert!(text.parse::<ImageEdit>().is_err(), "{text}");
@@ -372,6 +375,6 @@ fn exposed_state_becomes_input_and_output() {
         .replace("-> (y)", "-> (new_s)");
     assert_eq!(
         edit_error(&taken, expose("s")),
-        "the model has an input or output `new_s` already; rename it first"
+        "the model already has an input or output `new_s`; rename it first"
     );
 }

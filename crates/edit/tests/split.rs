@@ -73,7 +73,7 @@ fn of_size_limits_weight_bytes_per_piece() {
     // Both products use the same 16 bytes of weights; a literal has 4.
     assert_eq!(steps.of_size(64).expect("one piece").len(), 1);
     let error = steps.of_size(15).expect_err("too small");
-    assert_eq!(error.to_string(), "`matmul` of `a` alone has 16 bytes of weights");
+    assert_eq!(error.to_string(), "`a` (`matmul`) alone has 16 bytes of weights");
     let two = "func main<ios17>(tensor<fp32, [2]> x) {
         tensor<fp32, [2]> v = const()[val = tensor<fp32, [2]>([1, 2])];
         tensor<fp32, [2]> w = const()[val = tensor<fp32, [2]>([3, 4])];
@@ -139,5 +139,5 @@ fn of_size_counts_inline_literal_weights() {
     assert_eq!(steps.of_size(96).expect("one piece").len(), 1);
     assert_eq!(steps.of_size(48).expect("two pieces"), [0..1, 1..3]);
     let error = steps.of_size(47).expect_err("too small");
-    assert_eq!(error.to_string(), "`add` of `a` alone has 48 bytes of weights");
+    assert_eq!(error.to_string(), "`a` (`add`) alone has 48 bytes of weights");
 }

@@ -98,7 +98,7 @@ impl Graph {
         if next.len() != variables.len() {
             let (takes, gives) = (variables.len(), next.len());
             let message =
-                format!("`while_loop`: the body takes {takes} variables and returns {gives}");
+                format!("`while_loop`: the body has {takes} variables but returns {gives} values");
             self.note(message, None, location);
             return nothing();
         }

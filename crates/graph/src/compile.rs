@@ -133,7 +133,7 @@ fn optimised(
                 ErrorKind::Parameter,
                 format!("{count} not set: {}{more}", names.join(", ")),
             );
-            return Err(error.with_hint("set them with `set_param`, or load a file of weights"));
+            return Err(error.with_hint("set them with `set_param`, or load a weights file"));
         };
         check_shape(slot, param)?;
         bind(&mut function, slot, param, options, watched)?;
@@ -199,7 +199,7 @@ fn fault(error: pass::Error) -> Error {
 pub(crate) fn check_shape(slot: &ParamSlot, param: &Param) -> Result<()> {
     if param.shape() != slot.shape {
         let (name, declared, found) = (&slot.name, &slot.shape, param.shape());
-        fail!(Parameter, "parameter `{name}` has shape {declared:?}, found {found:?}");
+        fail!(Parameter, "parameter `{name}` has shape {declared:?}, got {found:?}");
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ impl Graph {
     ) -> Tensor<'_> {
         if !matches!(dtype, DType::Fp32 | DType::Fp16 | DType::Int32) {
             let message = format!(
-                "input `{name}` holds `{dtype}`; Core ML passes `fp32`, `fp16` and `int32`"
+                "input `{name}` has type `{dtype}`; Core ML accepts `fp32`, `fp16` and `int32`"
             );
             return self.mistake(
                 message,
@@ -62,7 +62,7 @@ impl Graph {
                 "input `{name}` has sizes {}; expected 1 to 2^31 - 1{}",
                 shown_ranges(ranges),
                 if ranges.iter().any(|(low, high)| low > high) {
-                    ", the smaller first"
+                    ", lower bound first"
                 } else {
                     ""
                 }
@@ -72,7 +72,7 @@ impl Graph {
         let largest: Vec<i64> = ranges.iter().map(|&(_, high)| high).collect();
         if extents(&largest).is_none() {
             let message = format!(
-                "input `{name}` has extents {}, too many elements to address",
+                "input `{name}` of sizes {} has too many elements to address",
                 shown_ranges(ranges)
             );
             return self.mistake(message, None, location);
@@ -101,7 +101,7 @@ impl Graph {
         let location = Location::caller();
         let shape = shape.into().values;
         let Some(shape) = extents(&shape) else {
-            let message = format!("parameter `{name}` has extents {shape:?}; {ACCEPTED_EXTENTS}");
+            let message = format!("parameter `{name}` has sizes {shape:?}; {ACCEPTED_EXTENTS}");
             return self.mistake(message, None, location);
         };
         let full = self.state.borrow().scoped(name);
@@ -151,7 +151,7 @@ impl Graph {
             None
         };
         if let Some(message) = refusal {
-            let hint = "build for it: `Graph::new`, or `Graph::for_target(Opset::Ios18)`";
+            let hint = "use this target: `Graph::new`, or `Graph::for_target(Opset::Ios18)`";
             let hint = (target < Opset::Ios18).then(|| hint.to_owned());
             self.note(message, hint, location);
             return State::new(self, None);
@@ -281,7 +281,7 @@ impl Graph {
             (format!("{what} `{name}`: Core ML does not accept this name"), hint)
         } else if !self.state.borrow_mut().taken.insert(key) {
             let hint = "use distinct names for inputs, parameters, states and outputs";
-            (format!("{what} `{name}`: the name is taken"), hint)
+            (format!("{what} `{name}`: the name is already used"), hint)
         } else {
             return true;
         };

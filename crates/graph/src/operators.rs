@@ -163,7 +163,8 @@ impl<'g> Tensor<'g> {
                 "a tensor of shape {} cannot be broadcast to {wanted:?}",
                 format_dims(&own)
             );
-            let hint = "aligned at the last dimension, dimensions must be equal or 1 before";
+            let hint =
+                "aligned at the last dimension, each size must equal the target size or be 1";
             return self.graph.mistake(message, Some(hint.into()), Location::caller());
         }
         let mut tensor = self;

@@ -144,7 +144,10 @@ impl Param {
                 match recipe {
                     Ok(recipe) => Ok(recipe.to_buffer()),
                     Err(error) => {
-                        fail!(Parameter, "`{dtype}` elements do not become floats: {error}")
+                        fail!(
+                            Parameter,
+                            "`{dtype}` elements cannot be converted to floats: {error}"
+                        )
                     }
                 }
             }
@@ -171,7 +174,7 @@ impl Param {
         let bytes = self.bytes();
         let count = extents.iter().try_fold(1u64, |all, &one| all.checked_mul(one));
         if rows == 0 || count != Some(rows) || !(bytes.len() as u64).is_multiple_of(rows) {
-            fail!(Parameter, "{rows} rows are not split into {extents:?}");
+            fail!(Parameter, "{rows} rows cannot be split into sizes {extents:?}");
         }
         let shape = [extents, &[bytes.len() as u64 / rows]].concat();
         let order = [order, &[extents.len()]].concat();
@@ -179,7 +182,7 @@ impl Param {
             .and_then(|recipe| recipe.permute(&order));
         let bytes = match recipe {
             Ok(recipe) => recipe.to_buffer(),
-            Err(error) => fail!(Parameter, "rows are not permuted: {error}"),
+            Err(error) => fail!(Parameter, "rows cannot be permuted: {error}"),
         };
         let form = match &self.form {
             Form::Elements(dtype, _) => Form::Elements(*dtype, bytes),
@@ -193,7 +196,7 @@ impl Param {
         let (&[rows, columns], Form::Elements(dtype, bytes)) = (&self.shape[..], &self.form) else {
             fail!(
                 Parameter,
-                "only matrices of plain elements are transposed, got shape {:?}",
+                "only matrices of uncompressed elements can be transposed, got shape {:?}",
                 self.shape
             );
         };
@@ -201,7 +204,7 @@ impl Param {
             .and_then(|recipe| recipe.permute(&[1, 0]));
         match recipe {
             Ok(recipe) => Param::elements(*dtype, [columns, rows], recipe.to_buffer()),
-            Err(error) => fail!(Parameter, "a matrix is not transposed: {error}"),
+            Err(error) => fail!(Parameter, "a matrix cannot be transposed: {error}"),
         }
     }
 
@@ -259,7 +262,7 @@ impl Param {
         };
         let rows = is_plain || shape.last() == self.shape.last();
         if !same || !rows {
-            fail!(Parameter, "a tensor of shape {:?} does not become {shape:?}", self.shape);
+            fail!(Parameter, "a tensor of shape {:?} cannot be reshaped to {shape:?}", self.shape);
         }
         Ok(Param { shape, form: self.form.clone() })
     }
@@ -298,10 +301,12 @@ impl Params {
                 None => fail!(Parameter, "no tensor `{part}` was loaded"),
             }
         }
-        let Some(first) = all.first() else { fail!(Parameter, "no tensors are stacked") };
+        let Some(first) = all.first() else {
+            fail!(Parameter, "expected at least one tensor to stack")
+        };
         let (dtype, shape) = (first.bytes_type(), first.shape.clone());
         if all.iter().any(|param| param.bytes_type() != dtype || param.shape != shape) {
-            fail!(Parameter, "tensors of different shapes or types are not stacked");
+            fail!(Parameter, "tensors of different shapes or types cannot be stacked");
         }
         let recipes = all.iter().map(|param| {
             LazyTensor::new(param.bytes().clone(), DType::UInt8, &[param.bytes().len() as u64])
@@ -311,7 +316,7 @@ impl Params {
             .and_then(|recipes| LazyTensor::concat(recipes, 0));
         let bytes = match recipe {
             Ok(recipe) => recipe.to_buffer(),
-            Err(error) => fail!(Parameter, "tensors are not stacked: {error}"),
+            Err(error) => fail!(Parameter, "tensors cannot be stacked: {error}"),
         };
         let form = match &first.form {
             Form::Elements(dtype, _) => Form::Elements(*dtype, bytes),
@@ -355,7 +360,7 @@ impl TryFrom<&Array> for Param {
         let shape: Vec<u64> = array.shape().iter().map(|&extent| extent as u64).collect();
         match array.to_bytes() {
             Some(bytes) => Param::elements(array.dtype(), shape, Buffer::from(bytes)),
-            None => fail!(Parameter, "an array of `{}` is not a parameter", array.dtype()),
+            None => fail!(Parameter, "an array of `{}` cannot be a parameter", array.dtype()),
         }
     }
 }

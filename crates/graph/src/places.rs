@@ -217,6 +217,6 @@ impl ByteSource for PlaceholderBytes {
     }
 
     fn produce(&self, _: usize, _: &mut [u8]) -> io::Result<()> {
-        Err(io::Error::other("a parameter is not there"))
+        Err(io::Error::other("a parameter is missing"))
     }
 }

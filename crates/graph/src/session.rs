@@ -131,7 +131,7 @@ impl Session {
                 let message =
                     format!("{} is not a package, a compiled model or a program", path.display());
                 let error = Error::new(ErrorKind::File, message);
-                Err(error.with_hint("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"))
+                Err(error.with_hint("pass a `.mlpackage`, a `.mlmodelc` or a `.pte`"))
             }
         }
     }
@@ -184,7 +184,7 @@ impl Executable {
             let count = elements.len();
             fail!(
                 Parameter,
-                "parameter `{name}` has shape {shape:?}, which takes {takes} elements; found {count}"
+                "parameter `{name}` has shape {shape:?}, which requires {takes} elements, got {count}"
             );
         }
         let floats = T::lying(elements).map(|lying| lying.elements);
@@ -277,7 +277,8 @@ impl Executable {
     pub fn model(&mut self) -> Result<&Model> {
         if self.model.is_none() {
             let Form::Graphs(source) = &mut self.form else {
-                let error = Error::new(ErrorKind::Graph, "a program holds models, and is none");
+                let message = "an ExecuTorch program contains models, but is not a model itself";
+                let error = Error::new(ErrorKind::Graph, message);
                 return Err(error.with_hint("extract the models first"));
             };
             let (model, places) =
@@ -439,8 +440,8 @@ impl Source {
             None => {
                 let message = unknown_name("parameter", name, slots().map(|slot| &slot.name));
                 let error = Error::new(ErrorKind::Parameter, message);
-                Err(error
-                    .with_hint("`Graph::params` lists the names, which scopes and layers make"))
+                let hint = "`Graph::params` lists the names, which derive from scopes and layers";
+                Err(error.with_hint(hint))
             }
         }
     }
@@ -486,13 +487,13 @@ fn check_shared(functions: &[Inner]) -> Result<()> {
 }
 
 fn no_params() -> Error {
-    Error::new(ErrorKind::Parameter, "the weights of a model that was opened are fixed")
+    Error::new(ErrorKind::Parameter, "the weights of an opened model cannot be changed")
         .with_hint("set parameters of models that are compiled from graphs")
 }
 
 fn verified(model: &Model) -> Result<Verified<'_>> {
     verify(model).map_err(|report| {
         let rendered = report.render(&model.program, &RenderOptions::default());
-        Error::new(ErrorKind::Graph, format!("Core ML would refuse the model:\n{rendered}"))
+        Error::new(ErrorKind::Graph, format!("Core ML would reject the model:\n{rendered}"))
     })
 }

@@ -44,7 +44,10 @@ impl<'g> State<'g> {
     pub fn rows(self, rows: Range<usize>) -> State<'g> {
         let count = self.shape().first().copied().unwrap_or(rows.end);
         if rows.start >= rows.end || rows.end > count {
-            let message = format!("rows {} to {} of {count} rows", rows.start, rows.end);
+            let message = format!(
+                "rows {} to {} are out of range for a state of {count} rows",
+                rows.start, rows.end
+            );
             self.graph.note(message, None, Location::caller());
             return State { value: None, ..self };
         }
@@ -104,7 +107,8 @@ impl<'g> State<'g> {
         let dims: Vec<Dim> = shape.iter().map(|&extent| Dim::Known(extent as u64)).collect();
         if data.dims() != dims {
             let (found, held) = (format_dims(&data.dims()), format_dims(&dims));
-            let message = format!("a state of shape {held} is written a tensor of shape {found}");
+            let message =
+                format!("a tensor of shape {found} cannot be written to a state of shape {held}");
             let hint = "a state keeps its shape: update a part of it with `slice_update`";
             return self.graph.note(message, Some(hint.into()), location);
         }

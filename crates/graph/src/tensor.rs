@@ -52,7 +52,7 @@ impl Graph {
     ) -> bool {
         let Some(value) = tensor.value else { return false };
         let (message, hint) = if !tensor.is_of(self) {
-            (format!("{what} is a tensor of another graph"), "build both in one graph")
+            (format!("{what} belongs to another graph"), "build both in one graph")
         } else if !self.state.borrow().builder.is_in_scope(value) {
             let message = format!("{what} is a value of a branch or a loop that has ended");
             (message, "return the value from the block that computes it")
@@ -118,7 +118,7 @@ impl<'g> Tensor<'g> {
             dims.iter().map(|dim| dim.known().map(|extent| extent as usize)).collect();
         known.unwrap_or_else(|| {
             let message = format!("a tensor of shape {} has no fixed shape", format_dims(&dims));
-            let hint = "use `dims`, or `shape_tensor` for the extents at run time";
+            let hint = "use `dims`, or `shape_tensor` for the sizes at run time";
             self.graph.note(message, Some(hint.into()), Location::caller());
             dims.iter().map(|dim| dim.known().map_or(1, |extent| extent as usize)).collect()
         })
@@ -135,9 +135,8 @@ impl<'g> Tensor<'g> {
             Some(Some(extent)) => return extent as usize,
             Some(None) => {
                 let shape = format_dims(&dims);
-                let message =
-                    format!("axis {axis} of a tensor of shape {shape} has no fixed extent");
-                (message, Some("declare the input with this extent fixed".to_owned()))
+                let message = format!("axis {axis} of a tensor of shape {shape} has no fixed size");
+                (message, Some("declare the input with a fixed size on this axis".to_owned()))
             }
             None => {
                 let rank = dims.len();

@@ -198,7 +198,7 @@ fn rejects_unknown_and_misshaped_parameters() {
     graph.output("y", x * graph.param("w", [2]));
     let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
     let short = model.set_param("w", [1.0f32]).expect_err("the array is too short");
-    assert!(short.to_string().contains("takes 2 elements; found 1"), "{short}");
+    assert!(short.to_string().contains("requires 2 elements, got 1"), "{short}");
     let unknown = model.set_param("v", [1.0f32]).expect_err("the name is unknown");
     assert!(
         unknown.to_string().contains("unknown parameter `v`; the only parameter is `w`"),
@@ -237,7 +237,7 @@ fn module_errors_point_to_caller_file() {
     expect_error(
         &[1, 5, 8],
         |x| attention(x, x, x, &AttentionOptions::new().window(0)),
-        "window of 0",
+        "window must be at least 1",
     );
     expect_error(
         &[3],
@@ -260,7 +260,7 @@ fn module_errors_point_to_caller_file() {
     expect_error(&[1, 5, 8], |x| state_space_dual(x, x, x, x, x, x).0, "`transpose`");
     expect_error(&[1, 5, 8, 8], |x| GroupNorm::new(0, 1e-5).apply("n", x), "0 groups");
     expect_error(&[1, 5, 8, 8], |x| GroupNorm::new(3, 1e-5).apply("n", x), "5 channels");
-    expect_error(&[1, 4], |x| top_k_filter(x, 0), "leaves none");
+    expect_error(&[1, 4], |x| top_k_filter(x, 0), "must be at least 1, got 0");
     expect_error(&[1, 4], |x| top_p_filter(x, 1.5), "at most 1");
     expect_error(&[1, 4], |x| sample(x, -1.0, None), "temperature");
     expect_error(
@@ -271,7 +271,7 @@ fn module_errors_point_to_caller_file() {
     expect_error(
         &[1, 2, 5, 6],
         |x| rotate(x, axial_tables(x.graph(), 6, 1e4, 1, 5)),
-        "a multiple of 4",
+        "divisible by 4",
     );
     expect_error(&[1, 5], |x| Lora::new(Linear::new(3), 0, 1.0).apply("l", x), "sizes from 1 to");
 }
@@ -359,7 +359,7 @@ fn declared_names_win_over_generated_names() {
     let x = graph.input("a_b", DType::Fp32, [1]);
     graph.output("y", x + 1.0);
     let error = graph.check().expect_err("the state is also named `a_b`");
-    assert!(error.to_string().contains("input `a_b`: the name is taken"), "{error}");
+    assert!(error.to_string().contains("input `a_b`: the name is already used"), "{error}");
 }
 
 #[test]
@@ -394,14 +394,14 @@ fn rejects_tensors_of_other_graphs_and_ended_blocks() {
     };
     expect_error(
         |graph, foreign| graph.output("y", foreign),
-        "output `y` is a tensor of another graph",
+        "output `y` belongs to another graph",
     );
-    let expected = "`cond`: the predicate is a tensor of another graph";
+    let expected = "`cond`: the predicate belongs to another graph";
     expect_error(
         |graph, foreign| drop(graph.cond(foreign.greater(0.0), Vec::new, Vec::new)),
         expected,
     );
-    let expected = "`while_loop`: variable 1 is a tensor of another graph";
+    let expected = "`while_loop`: variable 1 belongs to another graph";
     expect_error(
         |graph, foreign| {
             let variables = [graph.int(0), foreign];
@@ -409,7 +409,7 @@ fn rejects_tensors_of_other_graphs_and_ended_blocks() {
         },
         expected,
     );
-    expect_error(|graph, foreign| graph.state("s", [1]).write(foreign), "of another graph");
+    expect_error(|graph, foreign| graph.state("s", [1]).write(foreign), "belongs to another graph");
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [2]);
     let positive = || x.sum([0], false).greater(0.0);
@@ -437,12 +437,12 @@ fn rejects_incompatible_shapes() {
     expect_error(
         &[2, 3],
         |x| cholesky(x),
-        "`cholesky` takes a tensor of `[batch, n, n]`; found shape [2, 3]",
+        "`cholesky` requires a tensor of `[batch, n, n]`; found shape [2, 3]",
     );
     expect_error(
         &[1, 2, 3],
         |x| eigh(x).0,
-        "`eigh` takes square matrices; found 2 rows, 3 columns",
+        "`eigh` requires square matrices; found 2 rows, 3 columns",
     );
     expect_error(
         &[4, 4],
@@ -464,7 +464,7 @@ fn rejects_incompatible_shapes() {
     let found = check(&[1, 5, 16], 3).expect_err("the cache is too short");
     assert!(found.contains("a cache of 3 positions has no room for 5 more"), "{found}");
     let found = check(&[5, 16], 8).expect_err("the batch axis is missing");
-    assert!(found.contains("takes a tensor of `[batch, positions, width]`"), "{found}");
+    assert!(found.contains("requires a tensor of `[batch, positions, width]`"), "{found}");
     // A position is one integer and may be a scalar.
     check(&[1, 2, 16], 8).expect("the cache is long enough");
 }
@@ -534,7 +534,7 @@ fn rejects_out_of_range_state_rows() {
     assert_eq!(state.rows(1..4).rows(1..2).shape(), [1, 32]);
     state.rows(3..5);
     let error = graph.check().expect_err("the rows are out of range").to_string();
-    assert!(error.contains("rows 3 to 5 of 4 rows"), "{error}");
+    assert!(error.contains("rows 3 to 5 are out of range for a state of 4 rows"), "{error}");
 }
 
 /// The memory of 16 elements for each channel is stored in rows of 32 elements. The window has one row for each position.

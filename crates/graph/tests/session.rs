@@ -52,7 +52,7 @@ fn run_into_checks_names_and_sizes() {
     let mut short = [0.0f32; 5];
     let error =
         model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("the slice is too short");
-    assert_eq!(error.to_string(), "output `y` has 6 elements; there is room for 5");
+    assert_eq!(error.to_string(), "output `y` has 6 elements, but its slice has 5");
     let error =
         model.run_into(&[("x", &x)], &mut [("z", &mut short)]).expect_err("the name is unknown");
     assert_eq!(error.to_string(), "unknown output `z`; the only output is `y`");
@@ -63,7 +63,7 @@ fn run_into_checks_names_and_sizes() {
     let error = model
         .run_into(&[("x", &[1.0f32; 4])], &mut [("y", &mut y)])
         .expect_err("the array is too short");
-    assert!(error.to_string().contains("takes 6 elements; found 4"), "{error}");
+    assert!(error.to_string().contains("requires 6 elements, got 4"), "{error}");
     assert_eq!(y, [0.0; 6]);
     let mut again = [0.0f32; 6];
     let error = model.run_into(&[("x", &x)], &mut [("y", &mut y), ("y", &mut again)]);
@@ -211,7 +211,7 @@ fn opens_mlpackage_mlmodelc_and_pte_alike() {
     assert_eq!(error.kind(), ErrorKind::File);
     std::fs::write(folder.path().join("rubbish"), b"rubbish").expect("the file can be written");
     let error = session().open(folder.path().join("rubbish")).map(|_| ()).expect_err("not a model");
-    assert_eq!(error.hint(), Some("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
+    assert_eq!(error.hint(), Some("pass a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
 }
 
 #[test]

@@ -454,7 +454,7 @@ fn color_space(color_space: ColorSpace) -> String {
         ColorSpace::GrayscaleFloat16 => "grayscale fp16".to_owned(),
         ColorSpace::Rgb => "RGB".to_owned(),
         ColorSpace::Bgr => "BGR".to_owned(),
-        ColorSpace::Other(code) => format!("colour space {code}"),
+        ColorSpace::Other(code) => format!("color space {code}"),
     }
 }
 

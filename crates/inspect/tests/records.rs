@@ -191,13 +191,14 @@ fn rejects_damaged_records() {
     for (from, to, expected) in [
         ("\"format_version\": 1", "\"format_version\": 2", "`format_version` must be 1, got 2"),
         ("\"cpu_only\"", "\"../../x\"", "`../../x` is not a compute unit"),
-        ("\"case\": 0", "\"case\": 7", "case 7 is out of range; there are 1"),
+        ("\"case\": 0", "\"case\": 7", "case 7 is out of range; the number of cases is 1"),
         ("\"devices\"", "\"others\"", "`record.json`: missing field `devices`"),
     ] {
         let found = error(replaced(from, to));
         assert!(found.starts_with(expected), "{found}");
     }
-    assert_eq!(error(with(&bytes, "record.json", None)), "a record holds the entry `record.json`");
+    let found = error(with(&bytes, "record.json", None));
+    assert_eq!(found, "a record must contain the entry `record.json`");
     for entry in ["inputs/0.npz", "outputs/cpu_only/0.npz"] {
         let found = error(with(&bytes, entry, None));
         assert!(found.contains(entry), "{found}");

@@ -93,7 +93,7 @@ impl Mapping {
         match self.guarded {
             Some(slot) if slot.is_short.load(Ordering::Acquire) => {
                 let path = self.path.display();
-                Err(io::Error::other(format!("`{path}` was cut short while it was read")))
+                Err(io::Error::other(format!("`{path}` was truncated while it was being read")))
             }
             _ => Ok(()),
         }
@@ -150,7 +150,7 @@ pub fn unchanged() -> io::Result<()> {
         None => Ok(()),
         Some(path) => {
             let path = path.display();
-            Err(io::Error::other(format!("`{path}` changed while it was read")))
+            Err(io::Error::other(format!("`{path}` changed while it was being read")))
         }
     }
 }

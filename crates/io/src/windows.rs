@@ -31,7 +31,12 @@ pub fn for_each_window(
     window: usize,
     visit: impl Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync,
 ) -> io::Result<()> {
-    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
+    let too_long = || {
+        io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{length} bytes exceed the address space"),
+        )
+    };
     let count = usize::try_from(length.div_ceil(window as u64)).map_err(|_| too_long())?;
     let size_at =
         |offset: u64| usize::try_from(length - offset).map_or(window, |left| left.min(window));

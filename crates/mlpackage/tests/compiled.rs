@@ -336,7 +336,7 @@ fn rejects_unwritable_models_and_foreign_targets() {
     let text = STATEFUL.replace("[name = string(\"b\")]", "[`odd.note` = string(\"b\")]");
     assert_eq!(
         write(&from_text(&text)),
-        "functions[other]: the attribute `odd.note` is named by no identifier of MIL text"
+        "functions[other]: the attribute name `odd.note` is not an identifier in MIL text"
     );
     let text = STATEFUL.replace(" x, ", " `state`, ").replace("y = x)", "y = `state`)");
     let model = from_text(&text);
@@ -348,7 +348,7 @@ fn rejects_unwritable_models_and_foreign_targets() {
     std::fs::create_dir(&path).expect("create");
     std::fs::write(path.join("precious"), "data").expect("write");
     let error = compile(&path, &model, &WriteOptions::default()).expect_err("refused");
-    assert!(error.to_string().ends_with("is there already, and no compiled model"), "{error}");
+    assert!(error.to_string().ends_with("already exists and is not a compiled model"), "{error}");
     assert!(path.join("precious").exists());
 }
 

@@ -164,7 +164,7 @@ fn rejects_trees_with_unsafe_paths() {
         assert_eq!(compiled::from_tree(files()).expect_err(path).kind(), ErrorKind::Package);
     }
     let error = package::from_tree([]).expect_err("an empty tree");
-    assert_eq!(error.message(), "the model holds no `Manifest.json`");
+    assert_eq!(error.message(), "the model contains no `Manifest.json`");
     let error = compiled::from_tree([]).expect_err("an empty tree");
     assert!(error.message().starts_with("the model is not a compiled model"), "{error}");
 }
@@ -333,10 +333,10 @@ fn rejected_write_leaves_no_files() {
     let file = |path: &str| ExtraFile { path: path.into(), content: Buffer::from(vec![1]) };
     let mut cases: Vec<(&str, Model, &str)> = Vec::new();
     for (name, message) in [
-        ("../out", "has a part `.` or `..`"),
+        ("../out", "has a component `.` or `..`"),
         ("/out", "is absolute"),
-        ("manifest.JSON", "takes the place of the manifest"),
-        ("Data/com.apple.CoreML/model.mlmodel", "takes the place of one of the model's"),
+        ("manifest.JSON", "would replace the manifest"),
+        ("Data/com.apple.CoreML/model.mlmodel", "would replace a file of the model"),
     ] {
         let mut model = base.clone();
         model.extra.files.push(file(name));
@@ -344,7 +344,7 @@ fn rejected_write_leaves_no_files() {
     }
     let mut model = base.clone();
     model.extra.items.push(ManifestItem { path: "../x".into(), ..ManifestItem::default() });
-    cases.push(("item", model, "has a part `.` or `..`"));
+    cases.push(("item", model, "has a component `.` or `..`"));
     for (name, model, message) in cases {
         let error = try_write(&path, &model, &WriteOptions::default()).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Unwritable, "{name}");
@@ -374,13 +374,13 @@ fn rejects_damaged_packages() {
             "no manifest",
             |path| fs::remove_file(path.join("Manifest.json")).expect("removed"),
             ErrorKind::NotAModel,
-            "holds no `Manifest.json`",
+            "contains no `Manifest.json`",
         ),
         (
             "a path outside the package",
             |path| manifest(path, "com.apple.CoreML/model.mlmodel", "../../model.mlmodel"),
             ErrorKind::Manifest,
-            "has a part `.` or `..`",
+            "has a component `.` or `..`",
         ),
         (
             "a missing item",
@@ -398,7 +398,7 @@ fn rejects_damaged_packages() {
             "a truncated model",
             |path| shorten(&path.join(MODEL), 1),
             ErrorKind::ModelFile,
-            "begins where",
+            "bytes, but only",
         ),
         (
             "truncated weights",
@@ -410,7 +410,7 @@ fn rejects_damaged_packages() {
             "weights without a header",
             |path| fs::write(path.join(WEIGHTS), [0; 63]).expect("a file"),
             ErrorKind::Weights,
-            "begins with 64 bytes",
+            "has a header of 64 bytes",
         ),
         (
             "no weights",

@@ -201,7 +201,7 @@ fn linking_converts_images_between_stages() {
     second.model.description.inputs = vec![image("picture", ColorSpace::Grayscale)];
     let error = pipeline::link(pipeline(vec![first, second]))
         .expect_err("an RGB image for a grayscale input");
-    assert!(error.to_string().starts_with("stage `think` takes `picture` as "), "{error}");
+    assert!(error.to_string().starts_with("stage `think` expects `picture` as "), "{error}");
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn rejects_unlinkable_pipelines() {
     let refused = |pipeline: Pipeline| pipeline::link(pipeline).expect_err("refused").to_string();
     assert_eq!(
         refused(pipeline(vec![relu("x", "y"), relu("z", "w")])),
-        "stage `relu` takes `z`, which neither the pipeline's inputs nor earlier stages provide"
+        "stage `relu` requires `z`, which neither the pipeline's inputs nor earlier stages provide"
     );
     assert_eq!(
         refused(pipeline(vec![relu("x", "y"), relu("y", "x")])),
@@ -291,17 +291,17 @@ fn rejects_unlinkable_pipelines() {
     let mut unknown = pipeline(vec![relu("x", "y")]);
     unknown.description.outputs[0].name = "other".to_owned();
     assert_eq!(refused(unknown), "no stage computes the pipeline's output `other`");
-    assert_eq!(refused(Pipeline::default()), "the pipeline has no stage");
+    assert_eq!(refused(Pipeline::default()), "the pipeline has no stages");
     let wide = stage(
         "wide",
         "func main<ios17>(tensor<fp32, [3]> y) { tensor<fp32, [3]> z = relu(x = y); } -> (z);",
     );
     assert_eq!(
         refused(pipeline(vec![relu("x", "y"), wide])),
-        "stage `wide` takes `y` as `tensor<fp32, [3]>`, given as `tensor<fp32, [2]>`"
+        "stage `wide` expects `y` as `tensor<fp32, [3]>`, got `tensor<fp32, [2]>`"
     );
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("none.mlmodelc");
     let error = compiled::write_pipeline(&path, &Pipeline::default(), &Default::default());
-    assert_eq!(error.expect_err("refused").to_string(), "the pipeline has no stage");
+    assert_eq!(error.expect_err("refused").to_string(), "the pipeline has no stages");
 }

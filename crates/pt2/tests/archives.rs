@@ -155,7 +155,7 @@ fn detects_flipped_byte_in_weights() {
         let mut flipped = bytes.to_vec();
         flipped[at + content.len() / 2] ^= 0x10;
         let error = read(flipped).expect_err(name);
-        assert!(error.to_string().contains("the checksum of the bytes"), "{name}: {error}");
+        assert!(error.to_string().contains("the checksum must be"), "{name}: {error}");
         found += 1;
     }
     assert!(found > 0, "no archive has an entry `weights/model.pt`");

@@ -65,7 +65,7 @@ function detailsOf(node, { model, marks, tree, reveal }) {
   }
   if (node.feature) return [element("h3", {}, `${node.role} ${node.feature.name}`), facts([{ label: "type", value: node.feature.type }])];
   const { op, index } = node;
-  const rows = [{ label: "operation", value: op.type }, ...op.types.map((value) => ({ label: "gives", value }))];
+  const rows = [{ label: "operation", value: op.type }, ...op.types.map((value) => ({ label: "result", value }))];
   if (op.module) rows.push({ label: "module", value: op.module });
   if (op.operator) rows.push({ label: "from", value: op.operator });
   if (op.source) rows.push({ label: "line", value: op.source });
@@ -88,5 +88,5 @@ function detailsOf(node, { model, marks, tree, reveal }) {
   const takes = op.from.filter((from) => from >= 0).map((from) => tree.leaves[from]);
   const gives = tree.leaves.filter((leaf) => leaf.op.from.includes(index));
   const list = (title, leaves) => leaves.length === 0 ? [] : [element("h3", {}, title), element("ul", {}, ...leaves.slice(0, 20).map((leaf) => element("li", {}, goTo(leaf))))];
-  return [...parts, ...list("Takes", takes), ...list("Taken by", gives)];
+  return [...parts, ...list("Inputs", takes), ...list("Used by", gives)];
 }

@@ -89,8 +89,8 @@ function showProgram(data, goTo) {
     if (marks.time.size > 0) columns.push({ title: "ms", number: true, key: (row) => row.time, show: (row) => inMilliseconds(row.time) });
     box.append(element("h3", {}, `Method ${method.name}`), sortable({ columns, rows, caption: `Partitions of ${method.name}`, first: 50 }));
     const name = (index, none) => stepName(method.steps, index, none);
-    box.append(element("details", {}, element("summary", {}, `${method.crossings.length} values cross, ${inBytes(method.crossings.reduce((sum, value) => sum + value.bytes, 0))} in a run`),
-      sortable({ caption: `What crosses in ${method.name}`, rows: method.crossings, first: 100, columns: [
+    box.append(element("details", {}, element("summary", {}, `${method.crossings.length} values cross, ${inBytes(method.crossings.reduce((sum, value) => sum + value.bytes, 0))} per run`),
+      sortable({ caption: `Values that cross partitions in ${method.name}`, rows: method.crossings, first: 100, columns: [
         { title: "value", whole: true, key: (row) => row.value, show: (row) => element("span", { class: "mono" }, row.value) },
         { title: "type", key: (row) => row.type, show: (row) => row.type },
         { title: "bytes", number: true, key: (row) => row.bytes, show: (row) => inBytes(row.bytes) },
@@ -219,7 +219,7 @@ function showDrift(data, goTo) {
       plot(drift.values.map((row) => row.problem || row.unlike > 0 ? null : row.snr === null ? 150 : Math.min(row.snr, 150)),
         { label: "Signal to noise along the network", unit: (value) => `${value.toFixed(0)} dB`, bad: (index) => drift.values[index].unlike > 0,
           show: (index) => { if (drift.values[index].place) goTo(drift.values[index].place); } }),
-      element("p", { class: "faint" }, `${drift.values.length} values in both; the reference computes ${drift.computed[0]}, the other ${drift.computed[1]}. Red: NaN or infinite on one side alone.`),
+      element("p", { class: "faint" }, `${drift.values.length} values in both; the reference computes ${drift.computed[0]}, the other ${drift.computed[1]}. Red: NaN or infinite on only one side.`),
       element("h3", {}, "Worst first"), sortable({ columns, rows: drift.values, caption: "Values, worst first", first: 30, order: 2 }));
   }
 }
@@ -242,7 +242,7 @@ function showMemory(data, goTo) {
   const shown = functions.filter(({ fn }) => fn.live_bytes.some((bytes) => bytes > 0));
   if (shown.length === 0) return;
   const box = section("memory", "Memory");
-  box.append(element("p", { class: "faint" }, "Bytes of activations that are needed after each operation, in the order of the program."));
+  box.append(element("p", { class: "faint" }, "Bytes of activations that are needed after each operation, in program order."));
   for (const { model, fn, m, f } of shown.slice(0, 8)) {
     box.append(element("h3", {}, `${model.name} ${fn.name}: at most ${inBytes(fn.live_bytes.reduce((most, bytes) => Math.max(most, bytes), 0))}`),
       plot(fn.live_bytes, { label: `Memory of ${fn.name}`, unit: inBytes, show: (op) => goTo({ model: m, function: f, op }) }));

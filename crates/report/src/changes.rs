@@ -304,7 +304,7 @@ fn differences(
     if before == after && !old.weights.is_empty() {
         let (x, y) = (old_side.constants(old), new_side.constants(new));
         if x != y {
-            differ("weight", "elements".to_owned(), "other elements".to_owned());
+            differ("weight", "elements".to_owned(), "different elements".to_owned());
         }
     } else {
         differ("weight", before, after);

@@ -26,7 +26,7 @@ pub(crate) fn set_devices(functions: &mut [Function], plan: &ComputePlan) -> usi
 /// Why an operation is not on the Neural Engine.
 fn leaves(planned: &PlannedOperation, device: Device) -> String {
     let could = match planned.supported.contains(&Device::NeuralEngine) {
-        true => "the Neural Engine could run it, too",
+        true => "the Neural Engine could also run it",
         false => "the Neural Engine does not support it",
     };
     let why = match (planned.reason, &planned.detail) {

@@ -140,8 +140,8 @@ fn findings(
             severity: Severity::Error,
             title: format!("{count} of {elements} elements of {subject} become NaN or infinite"),
             detail: format!(
-                "It is the first such value; {} of the values that were compared are finite in {}. fp16 holds numbers up \
-                 to 65504: keep this operation in fp32, or scale what it takes.{}",
+                "It is the first such value; {} of the compared values are finite in {}. The fp16 maximum is 65504: \
+                 keep this operation in fp32, or scale its inputs.{}",
                 rows().filter(|row| row.unlike > 0).count(),
                 drift.reference,
                 origin(place)
@@ -179,7 +179,7 @@ fn findings(
             }
             None if row.unlike > 0 => {
                 let title = format!(
-                    "output `{}`: {} of {} elements are NaN or infinite on one side alone",
+                    "output `{}`: {} of {} elements are NaN or infinite on only one side",
                     row.name, row.unlike, row.elements
                 );
                 findings.push(finding(Severity::Error, title));

@@ -28,7 +28,7 @@ impl Report {
         }
         if found == 0 && total > 0 {
             return Err(ErrorDetail::new(format!(
-                "the plan is of another model: it names none of the {total} operations of {}",
+                "the plan is for another model: it names none of the {total} operations of {}",
                 data.name
             )));
         }
@@ -63,7 +63,7 @@ impl Report {
         self.data.findings.push(Finding {
             severity: Severity::Note,
             title: format!("Core ML {runs} {within} of {total} operations on the Neural Engine"),
-            detail: format!("By {by}, {origin}.{elsewhere}{missing}"),
+            detail: format!("According to {by}, {origin}.{elsewhere}{missing}"),
             place: None,
         });
         Ok(())

@@ -96,11 +96,11 @@ fn about(method: &Method, memory: u64, kernels: &[executorch::CallCount]) -> Fin
     let crossing: u64 = method.crossings.iter().map(|crossing| crossing.bytes).sum();
     let mut detail = format!("Memory for activations: {}. ", bytes(memory));
     detail += &match names.is_empty() {
-        true => "Nothing stays outside Core ML.".to_owned(),
+        true => "Nothing runs outside Core ML.".to_owned(),
         false => format!("Outside Core ML: {}.", names.join(", ")),
     };
     if crossing > 0 {
-        detail += &format!(" {} cross between partitions in a run.", bytes(crossing));
+        detail += &format!(" {} cross between partitions per run.", bytes(crossing));
     }
     let title = format!(
         "method `{}`: {} delegated, {} outside",

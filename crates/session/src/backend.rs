@@ -47,7 +47,8 @@ pub trait Executable: Send + Sync {
 
     /// The devices on which Core ML plans to run each operation, and the operations' shares of the cost.
     fn compute_plan(&self) -> Result<Plan> {
-        let error = Error::new("only Core ML plans on which device an operation runs");
+        let error =
+            Error::new("only Core ML reports on which device it plans to run each operation");
         Err(error
             .with_kind(ErrorKind::Device)
             .with_hint("compile for `Device::All` on a Mac or an iPhone"))
@@ -236,7 +237,7 @@ pub(crate) fn copy_into(found: &Outputs, outputs: &mut OutputSlices<'_, '_>) -> 
 /// Checks that the memory has the output's size.
 pub(crate) fn check_length(name: &str, found: usize, room: usize) -> Result {
     if found != room {
-        let message = format!("output `{name}` has {found} elements; there is room for {room}");
+        let message = format!("output `{name}` has {found} elements, but its slice has {room}");
         return Err(Error::new(message)
             .with_kind(ErrorKind::Input)
             .with_hint(format!("pass a slice of {found} elements")));

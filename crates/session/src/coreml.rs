@@ -57,8 +57,8 @@ struct CoreMlSession {
 /// The store in a directory, or the user's default store.
 fn store(directory: Option<&PathBuf>) -> Result<Store> {
     let Some(root) = directory.cloned().or_else(Store::default_root) else {
-        let error = Error::new("the system names no directory for caches");
-        return Err(error.with_kind(ErrorKind::File).with_hint("name one with `Session::cache`"));
+        let error = Error::new("the system has no default cache directory");
+        return Err(error.with_kind(ErrorKind::File).with_hint("set one with `Session::cache`"));
     };
     Store::open(root, &Options::default()).map_err(|error| {
         let found = Error::new(error.to_string()).with_kind(ErrorKind::File);
@@ -191,7 +191,7 @@ impl Session for CoreMlSession {
 
     fn run_with(&mut self, inputs: &Inputs<'_>, hooks: &mut Hooks<'_>) -> Result<Outputs> {
         if hooks.observe.is_some() {
-            let error = Error::new("Core ML does not show the values inside a model");
+            let error = Error::new("Core ML does not expose the intermediate values of a model");
             return Err(error.with_kind(ErrorKind::Device).with_hint("run on the device `host`"));
         }
         let mut owned = Vec::new();
@@ -217,7 +217,12 @@ impl Session for CoreMlSession {
         }
         let value = |one: OwnedTensor| match Array::from_bytes(one.dtype, &one.shape, &one.bytes) {
             Some(array) => Ok((one.name, Value::Array(array))),
-            None => fail!(Run, "output `{}` does not fit `{}`", one.name, one.dtype),
+            None => fail!(
+                Run,
+                "output `{}` cannot be converted to an array of `{}`",
+                one.name,
+                one.dtype
+            ),
         };
         Ok(Outputs(owned.into_iter().map(value).collect::<Result<_>>()?))
     }
@@ -237,7 +242,7 @@ impl Session for CoreMlSession {
         let held = self.state.as_ref().map(|state| state.read(name)).transpose()?;
         match held.and_then(|one| Array::from_bytes(one.dtype, &one.shape, &one.bytes)) {
             Some(array) => Ok(array),
-            None => fail!(Run, "Core ML does not show the state `{name}`"),
+            None => fail!(Run, "Core ML does not expose the state `{name}`"),
         }
     }
 
@@ -245,7 +250,7 @@ impl Session for CoreMlSession {
         let bytes = Bytes::of(content, find(&self.signature.states, name, "state")?)?;
         match &mut self.state {
             Some(state) => Ok(state.write(name, bytes.tensor()?)?),
-            None => fail!(Run, "Core ML does not show the state `{name}`"),
+            None => fail!(Run, "Core ML does not expose the state `{name}`"),
         }
     }
 
@@ -278,7 +283,7 @@ impl<'i> Bytes<'i> {
         }
         let array = input.array(spec)?;
         let Some(bytes) = array.to_bytes() else {
-            fail!(Input, "`{}`: an array of `{}` is not an input", spec.name, array.dtype())
+            fail!(Input, "input `{}` cannot be an array of `{}`", spec.name, array.dtype())
         };
         let (dtype, shape) = (array.dtype(), array.shape().to_vec());
         Ok(Bytes { dtype, shape, bytes: bytes.into() })

@@ -40,12 +40,16 @@ impl Device {
         }
         coremill_coreml::availability().map_err(|error| match std::env::consts::OS {
             "macos" | "ios" => refused(&error),
-            here => refused(&format!("Core ML is part of macOS and iOS, and this is {here}")),
+            here => {
+                refused(&format!("Core ML is part of macOS and iOS, but this system is {here}"))
+            }
         })?;
         // Older systems list no devices; Core ML falls back to the CPU there.
         let lists_devices = coremill_coreml::devices().is_ok();
         if self == Device::NeuralEngine && lists_devices && !ane_available() {
-            return Err(refused(&"this machine has none, or does not show it to this process"));
+            return Err(refused(
+                &"this machine has no Neural Engine, or hides it from this process",
+            ));
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ impl ProgramExecutable {
         let units = options.device.compute_units();
         let cache = options.cache.as_deref().map(|path| match path.to_str() {
             Some(path) => Ok(path),
-            None => fail!(File, "the directory `{}` is not UTF-8", path.display()),
+            None => fail!(File, "the directory path `{}` is not valid UTF-8", path.display()),
         });
         let settings =
             [("compute_units", units.map(ComputeUnits::name)), ("cache_dir", cache.transpose()?)];
@@ -121,8 +121,8 @@ impl Executable for ProgramExecutable {
             _ if names.contains(&"forward") => Ok("forward"),
             [] => fail!(File, "the program has no methods"),
             _ => {
-                let message = format!("the program has the methods {}", quoted(names));
-                Err(Error::new(message).with_hint("name one with the option `function`"))
+                let message = format!("the program has several methods: {}", quoted(names));
+                Err(Error::new(message).with_hint("select one with the option `function`"))
             }
         }
     }
@@ -353,7 +353,7 @@ fn spec(
     dynamic: bool,
 ) -> Result<FeatureSpec> {
     let Some(dtype) = scalar_type.dtype() else {
-        fail!(Run, "`{name}` has elements of `{scalar_type:?}`, which no array holds")
+        fail!(Run, "`{name}` has elements of type `{scalar_type:?}`, which arrays do not support")
     };
     if !dynamic {
         let shape = sizes.iter().map(|&size| Dim::Known(size as u64)).collect();
@@ -393,7 +393,7 @@ fn tensor(name: &str, array: Option<Array>) -> Result<Tensor> {
     });
     match made {
         Some(tensor) => Ok(tensor?),
-        None => fail!(Input, "`{name}` takes no such elements"),
+        None => fail!(Input, "the element type of the array for `{name}` is not supported"),
     }
 }
 
@@ -414,7 +414,7 @@ fn leaves(name: &str, value: Value) -> Vec<(String, Value)> {
 fn array(name: &str, value: &Value) -> Result<Array> {
     let narrow = |number: &i64| match i32::try_from(*number) {
         Ok(number) => Ok(number),
-        Err(_) => fail!(Run, "`{name}` is {number}, which takes more than 32 bits"),
+        Err(_) => fail!(Run, "`{name}` is {number}, which does not fit in 32 bits"),
     };
     let narrow_floats =
         |numbers: &[f64]| -> Vec<f32> { numbers.iter().map(|&it| it as f32).collect() };
@@ -423,11 +423,11 @@ fn array(name: &str, value: &Value) -> Result<Array> {
         Value::Tensor(tensor) => {
             let Some(dtype) = tensor.scalar_type().dtype() else {
                 let found = tensor.scalar_type();
-                fail!(Run, "`{name}` holds `{found:?}`, which no array does")
+                fail!(Run, "`{name}` has elements of type `{found:?}`, which arrays do not support")
             };
             match Array::from_bytes(dtype, tensor.sizes(), &tensor.contiguous_bytes()) {
                 Some(array) => array,
-                None => fail!(Run, "`{name}` holds integers that take more than 32 bits"),
+                None => fail!(Run, "`{name}` has integers that do not fit in 32 bits"),
             }
         }
         Value::Int(number) => Array::ints(DType::Int64, [], vec![narrow(number)?]),

@@ -50,11 +50,11 @@ const IMAGE: &str = "pass it as an input of a run: the option `image=NAME=FILE`"
 const SOURCE: &str = "export the PyTorch model with `torch.export.save`, then convert it";
 const WEIGHTS: &str = "convert the language model first";
 const READ: &str =
-    "supported are packages, compiled models, model files, MIL text, `.pt2` and `.pte` files";
+    "supported formats: packages, compiled models, model files, MIL text, `.pt2` and `.pte` files";
 
 /// File signatures.
 const SIGNATURES: [(&[u8], &str, &str); 12] = [
-    (b"\x93NUMPY", "an array of numpy's", ARRAYS),
+    (b"\x93NUMPY", "a NumPy array", ARRAYS),
     (b"GGUF", "a GGUF file, weights without a program", WEIGHTS),
     (b"\x89HDF\r\n", "an HDF5 file", SOURCE),
     (b"\x1f\x8b", "a gzip archive", "unpack it first"),
@@ -175,7 +175,8 @@ fn identify(path: &Path, start: &[u8]) -> FileKind {
         }
         _ => match flatbuffer(start) {
             Some(identifier) => {
-                let description = format!("a FlatBuffers file of another kind (`{identifier}`)");
+                let description =
+                    format!("an unsupported kind of FlatBuffers file (`{identifier}`)");
                 FileKind::Other(OtherFile { description: description.into(), hint: READ })
             }
             None if is_old_pickle(start) => known("a Python pickle", EXPORT),
@@ -209,7 +210,7 @@ pub fn models_in(directory: &Path) -> Result<Vec<PathBuf>> {
 /// Error for a directory that is no model; the hint lists the models in it.
 fn not_a_model(path: &Path) -> Error {
     let message = format!(
-        "{} is neither a package nor a compiled model: it holds no `Manifest.json` and no `coremldata.bin`",
+        "{} is neither a package nor a compiled model: it contains neither `Manifest.json` nor `coremldata.bin`",
         path.display()
     );
     let models = models_in(path).unwrap_or_default();
@@ -336,7 +337,7 @@ mod tests {
             (b"\x08\x0c\x12\x07pytorch\x1a", "an ONNX model"),
             (b"\x08\x0d\x3a\x10", "an ONNX model"),
             (&safetensors, "a safetensors file, weights without a program"),
-            (&flatbuffer, "a FlatBuffers file of another kind (`ABCD`)"),
+            (&flatbuffer, "an unsupported kind of FlatBuffers file (`ABCD`)"),
             (&litert, "a LiteRT (TensorFlow Lite) model"),
             (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
             (b"\x1f\x8b\x08\0", "a gzip archive"),

@@ -77,7 +77,9 @@ pub fn from_reader(
         return Err(Error::new(message).with_hint("pass an array"));
     };
     if !ty.dtype.is_float() {
-        return Err(Error::new(format!("input `{name}` is an image, and yet a `{ty}`")));
+        return Err(Error::new(format!(
+            "image input `{name}` must have float elements, got `{ty}`"
+        )));
     }
     let target = |width, height| target(width, height, spec, described, resize);
     let picture = decode(from, &|width, height| target(width, height).map(drop))?;
@@ -98,15 +100,15 @@ pub fn from_reader(
         }
         ColorSpace::Other(_) => {
             let found = described.color_space;
-            return Err(Error::new(format!("input `{name}` is an image of {found}")));
+            return Err(Error::new(format!("input `{name}` has an unsupported format: {found}")));
         }
     };
     let channels = floats.len() / (width * height).max(1);
     let shape = vec![1, channels, height, width];
     if !spec.accepts_shape(&shape) {
         let accepted = spec.accepted_shapes();
-        let message = format!("an image of shape {shape:?} is not what input `{name}` accepts");
-        return Err(Error::new(format!("{message}: {accepted}")));
+        let message = format!("input `{name}` accepts images of shape {accepted}, got {shape:?}");
+        return Err(Error::new(message));
     }
     // The engine rounds to the input's type.
     Ok(Array::floats(coremill_tensor::DType::Fp32, shape, floats))
@@ -127,7 +129,7 @@ pub fn to_png(array: &Array, spec: &FeatureSpec) -> Result<Vec<u8>, Error> {
     };
     let color_space = described.color_space;
     if color_space.channels() != Some(channels as u64) {
-        return Err(refuse(format!("is an image of {color_space}, found shape {shape:?}")));
+        return Err(refuse(format!("must be a {color_space} image, found shape {shape:?}")));
     }
     let side = |size: usize| u32::try_from(size).ok().filter(|side| (1..=MAX_SIDE).contains(side));
     let (Some(width), Some(height)) = (side(width), side(height)) else {
@@ -155,7 +157,7 @@ pub fn to_png(array: &Array, spec: &FeatureSpec) -> Result<Vec<u8>, Error> {
         ColorSpace::Other(_) => None,
     };
     let Some(picture) = picture else {
-        return Err(refuse(format!("is an image of {color_space}")));
+        return Err(refuse(format!("has an unsupported format: {color_space}")));
     };
     let mut bytes = Cursor::new(Vec::new());
     let written = picture.write_to(&mut bytes, ImageFormat::Png);
@@ -172,7 +174,7 @@ fn decode(
         Error::new(format!("the image cannot be read: {error}"))
             .with_hint("pass a PNG or JPEG file")
     };
-    let unread = |error: io::Error| Error::new(format!("cannot be read: {error}"));
+    let unread = |error: io::Error| Error::new(format!("the image cannot be read: {error}"));
     let mut reader = ImageReader::new(from).with_guessed_format().map_err(unread)?;
     let mut limits = image::Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
@@ -191,7 +193,7 @@ fn decode(
     let bytes = decoder.total_bytes();
     if bytes > MAX_BYTES {
         return Err(Error::new(format!(
-            "the picture must take at most {MAX_BYTES} bytes when it is decoded, got {bytes}"
+            "the decoded image must have at most {MAX_BYTES} bytes, got {bytes}"
         )));
     }
     let mut picture = DynamicImage::from_decoder(decoder).map_err(broken)?;
@@ -214,12 +216,15 @@ fn target(
     let side =
         |extent: i64| u32::try_from(extent).ok().filter(|side| (1..=MAX_SIDE).contains(side));
     let (Some(to_width), Some(to_height)) = (side(described.width), side(described.height)) else {
-        return Err(Error::new(format!("input `{}` has no size", spec.name)));
+        return Err(Error::new(format!(
+            "the image size of input `{}` must be from 1 to {MAX_SIDE}, got {} × {}",
+            spec.name, described.height, described.width
+        )));
     };
     let Some(resize) = resize else {
         let (name, accepted) = (&spec.name, spec.accepted_shapes());
         let message =
-            format!("the picture has {height} × {width} pixels; input `{name}` accepts {accepted}");
+            format!("the image has {height} × {width} pixels; input `{name}` accepts {accepted}");
         return Err(Error::new(message).with_hint("pass `resize` as `stretch`, `crop` or `fit`"));
     };
     Ok(Some((to_width, to_height, resize)))
@@ -303,7 +308,7 @@ mod tests {
         let error = from_reader(Cursor::new(&bytes), &spec, None).expect_err("another size");
         assert_eq!(
             error.to_string(),
-            "the picture has 2 × 4 pixels; input `picture` accepts [1, 1, 2, 2]"
+            "the image has 2 × 4 pixels; input `picture` accepts [1, 1, 2, 2]"
         );
         let crop = floats(&bytes, &spec, Some(Resize::Crop));
         assert_eq!(crop, [0.0, 255.0, 0.0, 255.0]);
@@ -332,7 +337,7 @@ mod tests {
         let half = decoded(&half.expect("a picture"));
         assert_eq!(half.as_luma16().expect("16 bits").as_raw()[..], [32768, 65535]);
         let error = to_png(&planes, &spec(ColorSpace::Grayscale, 1, 2)).expect_err("3 channels");
-        let message = "output `picture` is an image of grayscale, found shape [1, 3, 1, 2]";
+        let message = "output `picture` must be a grayscale image, found shape [1, 3, 1, 2]";
         assert_eq!(error.to_string(), message);
     }
 

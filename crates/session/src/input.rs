@@ -113,10 +113,9 @@ impl Element for i64 {
         for &element in elements {
             match i32::try_from(element) {
                 Ok(element) => narrow.push(element),
-                Err(_) => fail!(
-                    Input,
-                    "`{name}`: {element} does not fit the 32 bits of Core ML's integers"
-                ),
+                Err(_) => {
+                    fail!(Input, "`{name}`: {element} does not fit in Core ML's 32-bit integers")
+                }
             }
         }
         Ok(Array::ints(DType::Int32, shape, narrow))
@@ -143,23 +142,23 @@ fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result
         0 => {
             let shape: Vec<_> = extents().flatten().collect();
             let error = Error::new(format!(
-                "`{}` has shape {shape:?}, which takes {takes} elements; found {count}",
+                "`{}` has shape {shape:?}, which requires {takes} elements, got {count}",
                 spec.name
             ));
             return Err(error
                 .with_kind(ErrorKind::Input)
-                .with_hint("pass as many elements, in row-major order"));
+                .with_hint(format!("pass {takes} elements, in row-major order")));
         }
         1 if takes > 0 && count.is_multiple_of(takes) => count / takes,
         _ => {
             let accepted = spec.accepted_shapes();
             let error = Error::new(format!(
-                "{count} elements fit no shape of `{}`; expected {accepted}",
+                "{count} elements do not fit any shape of `{}`; expected {accepted}",
                 spec.name
             ));
             return Err(error
                 .with_kind(ErrorKind::Input)
-                .with_hint("state the shape with `ArrayView`"));
+                .with_hint("specify the shape with `ArrayView`"));
         }
     };
     shape.extend(extents().map(|extent| extent.unwrap_or(missing)));

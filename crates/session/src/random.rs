@@ -21,11 +21,11 @@ pub fn random(
 ) -> Result<Array> {
     let name = &spec.name;
     let Some(ty) = spec.ty.as_tensor().filter(|ty| ty.dtype != DType::String) else {
-        fail!(Input, "input `{name}` is a `{}`; random inputs are numbers", spec.ty)
+        fail!(Input, "input `{name}` is a `{}`; random inputs must be numbers", spec.ty)
     };
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
     let Some(count) = count.filter(|&count| count <= MAX_ELEMENTS) else {
-        fail!(Input, "a random input has up to {MAX_ELEMENTS} elements; input `{name}` has more")
+        fail!(Input, "random inputs have at most {MAX_ELEMENTS} elements; input `{name}` has more")
     };
     let seed = name.bytes().fold(seed, |seed, byte| SplitMix64::nth(seed ^ u64::from(byte), 0));
     let mut random = SplitMix64::new(seed);

@@ -19,7 +19,7 @@ pub struct SaveOptions {
 pub fn save(path: &Path, verified: &Verified<'_>, options: &SaveOptions) -> Result {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        return Err(Error::missing_directory(parent).with_hint("make the directory first"));
+        return Err(Error::missing_directory(parent).with_hint("create the directory first"));
     }
     let SaveOptions { durable } = *options;
     let written = match FileKind::of_extension(path)? {

@@ -201,7 +201,7 @@ impl Buffer {
         size: usize,
         visit: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        assert!(size > 0, "windows of no bytes");
+        assert!(size > 0, "the window size must be at least 1");
         let mut start = range.start;
         while start < range.end {
             let end = range.end.min(start.saturating_add(size));
@@ -367,7 +367,10 @@ impl Buffer {
             Some(end) if end <= self.len() => Ok(self.range.start + offset..self.range.start + end),
             _ => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                format!("{length} bytes from {offset} on of a buffer of {} bytes", self.len()),
+                format!(
+                    "{length} bytes at offset {offset} are outside the buffer of {} bytes",
+                    self.len()
+                ),
             )),
         }
     }

@@ -83,7 +83,9 @@ impl Archive {
             let run = self.run(entry)?;
             if entry.is_stored()? {
                 let length = run.len().min(most);
-                return run.slice(0..length).ok_or_else(|| Error::malformed("it is cut short"));
+                return run
+                    .slice(0..length)
+                    .ok_or_else(|| Error::malformed("the entry is truncated"));
             }
             match decompress_to_vec_with_limit(run.as_bytes(), most) {
                 Ok(bytes) => Ok(Buffer::from(bytes)),
@@ -142,7 +144,7 @@ impl Archive {
         let header = usize::try_from(entry.header).map_err(|_| outside())?;
         let local = Fields::at(self.bytes.as_bytes(), header, LOCAL_BYTES).ok_or_else(outside)?;
         if local.u32(0) != LOCAL {
-            return Err(Error::malformed(format!("no entry starts at {}", entry.header)));
+            return Err(Error::malformed(format!("no entry starts at offset {}", entry.header)));
         }
         // Only the lengths of variable fields are read from the local header, as its sizes are 0 if a descriptor
         // follows.
@@ -173,7 +175,7 @@ impl Entry {
 fn whole(entry: &Entry, run: Buffer) -> Result<Buffer, Error> {
     if entry.size != entry.compressed {
         return Err(Error::malformed(format!(
-            "the entry is stored, and yet has {} bytes in the archive and {} out of it",
+            "the sizes of a stored entry must be equal, got {} bytes compressed and {} uncompressed",
             entry.compressed, entry.size
         )));
     }
@@ -192,7 +194,7 @@ fn check(entry: &Entry, bytes: &Buffer) -> Result<(), Error> {
     if crc == entry.crc {
         return Ok(());
     }
-    let message = format!("the checksum of the bytes is {crc:08x}, not {:08x}", entry.crc);
+    let message = format!("the checksum must be {:08x}, got {crc:08x}", entry.crc);
     Err(Error::malformed(message).with_hint("the file is damaged; copy or export it again"))
 }
 
@@ -209,15 +211,15 @@ fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
             bytes.len()
         ))),
         Err(error) if error.status == TINFLStatus::HasMoreOutput => {
-            let message = format!("more than {size} bytes come out of the entry");
-            Err(Error::malformed(message + ", which is what the directory says"))
+            let message = format!("the entry expands to more than {size} bytes");
+            Err(Error::malformed(message + ", the size that the directory states"))
         }
         Err(error) => Err(broken(error.status)),
     }
 }
 
 fn broken(status: TINFLStatus) -> Error {
-    Error::malformed(format!("the compressed bytes of the entry are wrong ({status:?})"))
+    Error::malformed(format!("the compressed data of the entry is invalid ({status:?})"))
         .with_hint("the file may be damaged")
 }
 
@@ -263,7 +265,7 @@ fn directory(bytes: &[u8]) -> Result<(Vec<Entry>, HashMap<String, usize>), Error
     let end = end(bytes)?;
     if end.entries > MAX_ENTRIES {
         return Err(Error::limit(format!(
-            "the archive claims {} entries; at most {MAX_ENTRIES} are read",
+            "the archive claims {} entries; the maximum is {MAX_ENTRIES}",
             end.entries
         )));
     }
@@ -277,7 +279,7 @@ fn directory(bytes: &[u8]) -> Result<(Vec<Entry>, HashMap<String, usize>), Error
             end.offset,
             bytes.len()
         ))
-        .with_hint("the file may be cut short")
+        .with_hint("the file may be truncated")
     })?;
     let mut entries = Vec::new();
     let mut by_name = HashMap::new();
@@ -309,7 +311,7 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
     });
     let Some(at) = found else {
         return Err(Error::malformed("the file is not a zip archive")
-            .with_hint("the file may be cut short"));
+            .with_hint("the file may be truncated"));
     };
     let fields = Fields(&bytes[at..at + END_BYTES]);
     let plain = End {
@@ -337,7 +339,7 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
 
 /// Parses a directory record, and returns the offset of the next one.
 fn central(directory: &[u8], at: usize) -> Result<(Entry, usize), &'static str> {
-    let fields = Fields::at(directory, at, CENTRAL_BYTES).ok_or("is cut short")?;
+    let fields = Fields::at(directory, at, CENTRAL_BYTES).ok_or("is truncated")?;
     if fields.u32(0) != CENTRAL {
         return Err("does not start with its signature");
     }
@@ -345,13 +347,13 @@ fn central(directory: &[u8], at: usize) -> Result<(Entry, usize), &'static str> 
     let extra_bytes = usize::from(fields.u16(30));
     let comment_bytes = usize::from(fields.u16(32));
     let rest = at + CENTRAL_BYTES;
-    let name = directory.get(rest..rest + name_bytes).ok_or("is cut short")?;
+    let name = directory.get(rest..rest + name_bytes).ok_or("is truncated")?;
     if name.len() > MAX_NAME_BYTES {
         return Err("has a name that is too long");
     }
     let name = std::str::from_utf8(name).map_err(|_| "has a name that is not UTF-8")?;
     let extra_at = rest + name_bytes;
-    let extra = directory.get(extra_at..extra_at + extra_bytes).ok_or("is cut short")?;
+    let extra = directory.get(extra_at..extra_at + extra_bytes).ok_or("is truncated")?;
     let mut entry = Entry {
         name: name.to_owned(),
         header: fields.u32(42).into(),

@@ -31,7 +31,10 @@ impl<W: Write> Writer<W> {
     pub fn add(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let invalid = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         let Ok(name_bytes) = u16::try_from(name.len()) else {
-            return invalid(format!("the name of an entry has {} bytes", name.len()));
+            return invalid(format!(
+                "an entry name must have at most 65535 bytes, got {}",
+                name.len()
+            ));
         };
         if !self.names.insert(name.to_owned()) {
             return invalid(format!("two entries have the name `{name}`"));
@@ -185,14 +188,14 @@ mod tests {
         let mut damaged = bytes.clone();
         damaged[LOCAL_BYTES + 3] ^= 1;
         let error = open(damaged).read("one", 100).expect_err("a changed first byte");
-        assert!(error.to_string().starts_with("`one`: the checksum of the bytes is "), "{error}");
+        assert!(error.to_string().starts_with("`one`: the checksum must be "), "{error}");
         let mut large = Writer::new(Vec::new());
         large.add("weights", &[&[3; 9 << 20]]).expect("memory");
         let mut large = large.finish().expect("memory");
         assert_eq!(open(large.clone()).stored("weights").expect("intact").len(), 9 << 20);
         large[5 << 20] ^= 1;
         let error = open(large).stored("weights").expect_err("a changed byte");
-        assert!(error.to_string().starts_with("`weights`: the checksum of"), "{error}");
+        assert!(error.to_string().starts_with("`weights`: the checksum must be "), "{error}");
         let error = open(bytes.clone()).read("one", 9).expect_err("ten bytes");
         assert_eq!(error.to_string(), "`one`: the entry must have at most 9 bytes, got 10");
         assert!(Archive::open(Buffer::from(bytes[..bytes.len() - 1].to_vec())).is_err());

@@ -179,7 +179,7 @@ fn rejects_mismatched_inputs_and_outputs() {
         assert_eq!(error_of(&[("x", flat)]), "input `x`: the shape must be [2, 3], got [6]");
         let mut other = OwnedTensor::new("other", DType::Fp32);
         let error = model.predict(&[("x", x)], &mut [&mut other], None).expect_err("refused");
-        assert_eq!(error.to_string(), "no output `other`: there are `y`");
+        assert_eq!(error.to_string(), "unknown output `other`; the outputs are `y`");
         let mut narrow = OwnedTensor::new("y", DType::Int8);
         let large = [100i32; 6].map(i32::to_le_bytes).concat();
         let large = Tensor::contiguous(DType::Int32, &[2, 3], &large).expect("fits");
@@ -320,7 +320,7 @@ fn states_are_independent_readable_and_writable() {
         assert!(error.to_string().starts_with("state `total`: element [0, 0]"), "{error}");
         assert_eq!(
             states[0].read("none").expect_err("unknown state").to_string(),
-            "no state `none`: there are `total`"
+            "unknown state `none`; the states are `total`"
         );
     });
 }

@@ -34,7 +34,7 @@ pub(super) fn dtype_of(data_type: MLMultiArrayDataType) -> Result<DType> {
     let known = [DType::Fp16, DType::Fp32, DType::Fp64, DType::Int8, DType::Int32];
     let found = known.into_iter().find(|dtype| self::data_type(*dtype) == Some(data_type));
     found.ok_or_else(|| {
-        let message = format!("Core ML has an array of the type {:#x}", data_type.0);
+        let message = format!("Core ML uses an array of the unknown type {:#x}", data_type.0);
         Error::new(ErrorKind::Unavailable, message).with_hint("use a newer version of coremill")
     })
 }
@@ -97,7 +97,7 @@ pub(super) fn converted(tensor: &Tensor<'_>, dtype: DType) -> Result<Retained<ML
             data_type,
         )
     };
-    let array = array.map_err(|error| error_of(ErrorKind::Input, "make an array", &error))?;
+    let array = array.map_err(|error| error_of(ErrorKind::Input, "create an array", &error))?;
     let source = Tensor { layout: Layout { shape, ..tensor.layout }, ..*tensor };
     // A scalar with strides becomes a vector without.
     let source = match tensor.shape() {
@@ -161,5 +161,5 @@ pub(super) fn with_elements_mut<T>(
 }
 
 fn silent() -> Error {
-    Error::new(ErrorKind::Predict, "Core ML does not show an array's elements")
+    Error::new(ErrorKind::Predict, "Core ML does not expose the elements of an array")
 }

@@ -34,7 +34,7 @@ pub(super) fn call<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
         Ok(outcome) => outcome,
         Err(exception) => {
             let reason =
-                exception.map_or_else(|| "nothing".to_owned(), |raised| raised.to_string());
+                exception.map_or_else(|| "unknown reason".to_owned(), |raised| raised.to_string());
             let message = format!("Core ML raised an exception: {reason}");
             Err(Error::new(ErrorKind::Exception, message))
         }
@@ -61,7 +61,7 @@ pub(super) fn has_class_method(name: &str, method: Sel, since: &str) -> Result {
 
 fn needs(since: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("this needs {since} or later"))
-        .with_hint("leave the option out, or update the system")
+        .with_hint("omit the option, or update the system")
 }
 
 /// Converts an error of Core ML.
@@ -85,16 +85,16 @@ pub(super) unsafe fn error_at(kind: ErrorKind, action: &str, error: *mut NSError
     // SAFETY: by the contract above.
     match unsafe { error.as_ref() } {
         Some(error) => error_of(kind, action, error),
-        None => Error::new(kind, format!("Core ML cannot {action}, without a reason")),
+        None => Error::new(kind, format!("Core ML cannot {action}, and reports no reason")),
     }
 }
 
 /// A path as a URL.
 pub(super) fn url_of(path: &Path) -> Result<Retained<NSURL>> {
     let absolute = std::path::absolute(path);
-    let absolute = absolute.map_err(|error| Error::of_files("find", path, &error))?;
+    let absolute = absolute.map_err(|error| Error::of_files("resolve", path, &error))?;
     let Some(text) = absolute.to_str() else {
-        let message = format!("the path `{}` is not UTF-8", path.display());
+        let message = format!("the path `{}` is not valid UTF-8", path.display());
         return Err(Error::new(ErrorKind::Io, message));
     };
     Ok(NSURL::fileURLWithPath(&NSString::from_str(text)))
@@ -130,7 +130,7 @@ pub(super) fn wait<T>(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                let message = format!("Core ML gave up to {action} without an answer");
+                let message = format!("Core ML abandoned the request to {action} without a result");
                 return Err(Error::new(ErrorKind::Exception, message));
             }
         }

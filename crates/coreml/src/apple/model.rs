@@ -54,7 +54,7 @@ pub fn compile(model: &Path, to: &Path, options: &LoadOptions) -> Result {
     fs::metadata(model).map_err(|error| Error::of_files("read", model, &error))?;
     if to.exists() {
         let message =
-            format!("`{}` exists; a model is compiled into a new directory", to.display());
+            format!("`{}` exists; the compiled model needs a new directory", to.display());
         return Err(Error::new(ErrorKind::Io, message));
     }
     let (sender, answer) = mpsc::channel();

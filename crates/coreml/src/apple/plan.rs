@@ -51,7 +51,8 @@ pub fn plan(compiled: &Path, options: &LoadOptions) -> Result<Plan> {
         // SAFETY: these only read the plan.
         let program = unsafe { plan.modelStructure().program() };
         let Some(program) = program else {
-            let message = "the model is not a ML Program; only those have a plan by operation";
+            let message =
+                "the model is not an ML Program; only ML Programs have a plan by operation";
             return Err(Error::new(ErrorKind::Load, message));
         };
         let mut found = Plan::default();

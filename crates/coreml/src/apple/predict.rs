@@ -172,7 +172,7 @@ impl Model {
                 MLDictionaryFeatureProvider::alloc(),
                 values,
             );
-            provider.map_err(|error| error_of(ErrorKind::Input, "take the inputs", &error))
+            provider.map_err(|error| error_of(ErrorKind::Input, "accept the inputs", &error))
         }
     }
 
@@ -279,7 +279,7 @@ fn array_named(results: &Features, name: &str) -> Result<Retained<MLMultiArray>>
         value.and_then(|value| value.multiArrayValue())
     };
     array.ok_or_else(|| {
-        Error::new(ErrorKind::Predict, format!("Core ML gave no array for the output `{name}`"))
+        Error::new(ErrorKind::Predict, format!("Core ML returned no array for the output `{name}`"))
     })
 }
 
@@ -288,9 +288,9 @@ fn find<'p>(ports: &'p [ArrayFeature], name: &str, what: &str) -> Result<&'p Arr
         let names: Vec<String> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
         let known = match names.is_empty() {
             true => format!("the model has no {what}s that are arrays"),
-            false => format!("there are {}", names.join(", ")),
+            false => format!("the {what}s are {}", names.join(", ")),
         };
-        Error::input(format!("no {what} `{name}`: {known}"))
+        Error::input(format!("unknown {what} `{name}`; {known}"))
     })
 }
 
@@ -338,8 +338,12 @@ impl State {
             // SAFETY: the state has an array with this name, and the handler is called before this returns.
             unsafe { self.inner.getMultiArrayForStateNamed_handler(&name_of, &handler) };
             drop(handler);
-            let silent =
-                || Error::new(ErrorKind::Predict, format!("Core ML hides the state `{name}`"));
+            let silent = || {
+                Error::new(
+                    ErrorKind::Predict,
+                    format!("Core ML does not expose the state `{name}`"),
+                )
+            };
             outcome.into_inner().unwrap_or_else(|| Err(silent()))
         })
     }

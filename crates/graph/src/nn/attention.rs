@@ -91,12 +91,12 @@ pub fn attention<'g>(
     let graph = query.graph();
     let (heads, kv_heads) = (query.extent(1), key.extent(1));
     if kv_heads == 0 || heads % kv_heads != 0 {
-        let message = format!("{heads} heads of queries do not share {kv_heads} heads of keys");
+        let message = format!("{heads} query heads cannot share {kv_heads} key and value heads");
         let hint = "the number of key and value heads must divide the number of query heads";
         return graph.mistake(message, Some(hint.into()), std::panic::Location::caller());
     }
     if options.window == Some(0) {
-        let message = "a window of 0 keys leaves none to attend to".to_owned();
+        let message = "the attention window must be at least 1, got 0".to_owned();
         return graph.mistake(message, None, std::panic::Location::caller());
     }
     let repeated = |x: Tensor<'g>| match heads / kv_heads {
@@ -193,7 +193,7 @@ impl<'g> KvCache<'g> {
         let limits = held.len() == 4 || is_row;
         if let Some(count) = given.filter(|&count| limits && count > room as u64) {
             let message = format!("a cache of {room} positions has no room for {count} more");
-            let hint = "declare the cache as long as the longest sequence";
+            let hint = "declare a cache that fits the longest sequence";
             graph.note(message, Some(hint.into()), std::panic::Location::caller());
             return nothing;
         }

@@ -171,7 +171,7 @@ pub fn adaptive_avg_pool<'g>(x: Tensor<'g>, windows: &[usize]) -> Tensor<'g> {
         extents.iter().zip(windows).all(|(&extent, &count)| count > 0 && extent % count == 0);
     if !divides || first == 0 {
         let message = format!(
-            "adaptive pooling of {shape:?} to {windows:?}: each count of windows must divide its extent"
+            "adaptive pooling of {shape:?} to {windows:?}: each number of windows must divide the size of its axis"
         );
         let hint = "resize first, or pool with a fixed kernel";
         return x.graph().mistake(message, Some(hint.into()), std::panic::Location::caller());

@@ -35,7 +35,7 @@ pub fn top_experts<'g>(
 ) -> (Tensor<'g>, Tensor<'g>) {
     let count = scores.last_extent();
     if visited == 0 || (scores.is_valid() && visited > count) {
-        let message = format!("a token must visit from 1 to {count} experts, got {visited}");
+        let message = format!("each token must use from 1 to {count} experts, got {visited}");
         let nothing = scores.graph().mistake(message, None, Location::caller());
         return (nothing, nothing);
     }

@@ -14,7 +14,7 @@ const TINY: f32 = 1e-7;
 
 #[track_caller]
 fn places(graph: &Graph, count: usize) -> Tensor<'_> {
-    if !fits(graph, "a vector of places", &[count]) {
+    if !fits(graph, "a vector of indices", &[count]) {
         return graph.nothing();
     }
     let places: Vec<i32> = (0..place(count)).collect();
@@ -34,7 +34,7 @@ fn mark<'g>(place: Tensor<'g>, count: usize) -> Tensor<'g> {
 
 #[track_caller]
 fn identity(graph: &Graph, size: usize) -> Tensor<'_> {
-    if !fits(graph, "an identity", &[size, size]) {
+    if !fits(graph, "an identity matrix", &[size, size]) {
         return graph.nothing();
     }
     let mut elements = vec![0.0; size * size];
@@ -223,7 +223,7 @@ struct Jacobi<'g> {
 impl<'g> Jacobi<'g> {
     #[track_caller]
     fn new(graph: &'g Graph, size: usize) -> Jacobi<'g> {
-        if !fits(graph, "rounds of rotations", &[size, size, size]) {
+        if !fits(graph, "a table of rotation rounds", &[size, size, size]) {
             let nothing = graph.nothing();
             return Jacobi { pairs: nothing, sides: nothing, rounds: 1, size };
         }

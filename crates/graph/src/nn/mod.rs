@@ -82,7 +82,7 @@ fn fits(graph: &Graph, what: &str, extents: &[usize]) -> bool {
     let fits = product(extents) <= MAX_CONSTANT;
     if !fits {
         let message = format!(
-            "{what} of extents {extents:?} takes more than {MAX_CONSTANT} elements, the most of a constant"
+            "{what} of shape {extents:?} has too many elements; the maximum for a constant is {MAX_CONSTANT}"
         );
         graph.note(message, None, Location::caller());
     }
@@ -95,7 +95,7 @@ fn has_axes(x: Tensor<'_>, what: &str, axes: &[&str]) -> bool {
     let fits = !x.is_valid() || x.rank() == axes.len();
     if !fits {
         let (axes, found) = (axes.join(", "), format_dims(&x.dims()));
-        let message = format!("{what} takes a tensor of `[{axes}]`; found shape {found}");
+        let message = format!("{what} requires a tensor of `[{axes}]`; found shape {found}");
         x.graph().note(message, None, Location::caller());
     }
     x.is_valid() && fits
@@ -109,7 +109,8 @@ fn is_square(a: Tensor<'_>, what: &str) -> bool {
     }
     let [rows, columns] = [a.extent(1), a.extent(2)];
     if rows != columns {
-        let message = format!("{what} takes square matrices; found {rows} rows, {columns} columns");
+        let message =
+            format!("{what} requires square matrices; found {rows} rows, {columns} columns");
         a.graph().note(message, None, Location::caller());
     }
     rows == columns

@@ -135,7 +135,7 @@ impl GroupNorm {
         let rest = product(shape.get(2..).unwrap_or_default());
         let groups = self.groups;
         if groups == 0 || !channels.is_multiple_of(groups) {
-            let message = format!("{channels} channels do not fall into {groups} groups");
+            let message = format!("{channels} channels cannot be divided into {groups} groups");
             return x.graph().mistake(message, None, Location::caller());
         }
         let grouped = x.view([x.extent(0), groups, product(&[channels / groups, rest])]);
@@ -179,7 +179,7 @@ impl InstanceNorm {
         let shape = x.shape();
         if x.is_valid() && shape.len() < 3 {
             let message = format!(
-                "an instance norm takes a tensor of `[batch, channels, ...]` of rank 3 or more; found shape {shape:?}"
+                "an instance norm requires a tensor of `[batch, channels, ...]` of rank 3 or more; found shape {shape:?}"
             );
             return x.graph().mistake(message, None, std::panic::Location::caller());
         }

@@ -150,7 +150,7 @@ impl Rope {
         let rotated = self.rotated;
         if rotated == 0 || !rotated.is_multiple_of(2) || positions == 0 {
             let message = format!(
-                "rotary embeddings need at least 1 position and an even number of elements, got {positions} and {rotated}"
+                "rotary embeddings need at least 1 position and an even number of rotated elements, got {positions} and {rotated}"
             );
             let nothing = graph.mistake(message, None, Location::caller());
             return RopeTables::new(nothing, nothing, self.style);
@@ -213,7 +213,7 @@ pub fn axial_tables<'g>(
 ) -> RopeTables<'g> {
     if head == 0 || !head.is_multiple_of(4) || height == 0 || width == 0 {
         let message = format!(
-            "rotary embeddings in two dimensions need at least 1 position and heads of a multiple of 4, got {height} × {width} and {head}"
+            "rotary embeddings in two dimensions need at least 1 position and a head size divisible by 4, got {height} × {width} and {head}"
         );
         let nothing = graph.mistake(message, None, Location::caller());
         return RopeTables::new(nothing, nothing, RopeStyle::Interleaved);

@@ -13,7 +13,7 @@ pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
     let size = logits.last_extent();
     if k == 0 || (logits.is_valid() && k > size) {
         let message = match k {
-            0 => "a filter for the 0 largest scores leaves none".to_owned(),
+            0 => "`k` must be at least 1, got 0".to_owned(),
             _ => {
                 format!("`k` must be at most {size}, the number of scores, got {k}")
             }

@@ -88,13 +88,13 @@ impl LogMel {
         let LogMel { window, hop, bands, .. } = *self;
         if window == 0 || hop == 0 || bands == 0 {
             let message = format!(
-                "bands, points of a window and hop must be at least 1, got {bands}, {window} and {hop}"
+                "bands, window size and hop must be at least 1, got {bands}, {window} and {hop}"
             );
             return graph.mistake(message, None, Location::caller());
         }
         let bins = window / 2 + 1;
-        if !fits(graph, "a window's waves", &[bins, window])
-            || !fits(graph, "filters of mel", &[bins, bands])
+        if !fits(graph, "a table of waves", &[bins, window])
+            || !fits(graph, "a mel filter bank", &[bins, bands])
         {
             return graph.nothing();
         }

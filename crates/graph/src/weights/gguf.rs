@@ -154,7 +154,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
     }
     let version = reader.u32()?;
     if !(2..=3).contains(&version) {
-        return Err(format!("is GGUF of version {version}; expected 2 or 3"));
+        return Err(format!("has GGUF version {version}; expected 2 or 3"));
     }
     let (tensor_count, entry_count) = (reader.u64()?, reader.u64()?);
     for (what, count, most) in
@@ -194,7 +194,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
     let alignment = metadata.get("general.alignment").and_then(MetadataValue::as_u64).unwrap_or(32);
     if !alignment.is_power_of_two() {
         return Err(format!(
-            "aligns its tensors to {alignment} bytes, which is not a power of two"
+            "has a tensor alignment of {alignment} bytes, which is not a power of two"
         ));
     }
     let start = (reader.at as u64).checked_next_multiple_of(alignment);
@@ -206,12 +206,12 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
                 return Err(format!("tensor `{name}` of shape {shape:?} is too large"));
             }
             return Err(format!(
-                "tensor `{name}` of shape {shape:?} is stored in {scheme}, whose rows are multiples of {block}"
+                "tensor `{name}` of shape {shape:?} is stored in {scheme}, whose row lengths are multiples of {block}"
             ));
         };
         let bytes = start.and_then(|start| part(file, start.checked_add(offset)?, length));
         let Some(bytes) = bytes else {
-            return Err(format!("tensor `{name}` is beyond the end of the file"));
+            return Err(format!("tensor `{name}` extends beyond the end of the file"));
         };
         let param = Param::blocks(scheme, shape, bytes);
         tensors.push((name, param.map_err(|error| error.to_string())?));
@@ -276,7 +276,7 @@ impl Reader<'_> {
         let left = (self.file.len() - self.at).min(MAX_HEADER_BYTES) as u64;
         if length > left {
             return Err(format!(
-                "has a text of {length} bytes at byte {}, beyond its end",
+                "has a string of {length} bytes at byte {}, which extends beyond its end",
                 self.at
             ));
         }
@@ -297,7 +297,7 @@ impl Reader<'_> {
         let (kind, count) = (self.u32()?, self.u64()?);
         // Each value needs at least one byte.
         if count > (self.file.len() - self.at) as u64 {
-            return Err(format!("has an array of {count} elements at byte {}", self.at));
+            return Err(format!("has an oversized array of {count} elements at byte {}", self.at));
         }
         let start = self.at;
         match size(kind) {
@@ -340,7 +340,7 @@ impl Reader<'_> {
 }
 
 fn unknown_kind(kind: u32, at: usize) -> String {
-    format!("has metadata of type {kind} at byte {at}")
+    format!("has metadata of unsupported type {kind} at byte {at}")
 }
 
 /// Bytes of a value, for types whose values all take as many.

@@ -64,7 +64,7 @@ pub(crate) fn map(path: &Path) -> Result<Buffer> {
     if path.is_dir() {
         let message = format!("{} is a directory", path.display());
         return Err(
-            Error::new(ErrorKind::File, message).with_hint("name a `.safetensors` or a `.gguf`")
+            Error::new(ErrorKind::File, message).with_hint("pass a `.safetensors` or a `.gguf`")
         );
     }
     Buffer::map(path).map_err(|error| {

@@ -22,7 +22,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
     header.read_at(0, &mut text).map_err(|error| error.to_string())?;
     let header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)
         .map_err(|error| {
-            format!("is neither safetensors nor GGUF: its header is not a JSON ({error})")
+            format!("is neither safetensors nor GGUF: its header is not valid JSON ({error})")
         })?;
     let mut tensors = Vec::with_capacity(header.len());
     for (name, entry) in &header {
@@ -41,7 +41,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
         let dtype = field("dtype")?.as_str().unwrap_or_default();
         let Some(element) = element_type(dtype) else {
             return Err(format!(
-                "tensor `{name}` has element type `{dtype}`, which Core ML does not have"
+                "tensor `{name}` has element type `{dtype}`, which Core ML does not support"
             ));
         };
         let shape = numbers("shape")?;
@@ -52,7 +52,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
             .checked_sub(start)
             .and_then(|size| part(file, start.checked_add(length)?.checked_add(8)?, size));
         let Some(bytes) = bytes else {
-            return Err(format!("tensor `{name}` is beyond the end of the file"));
+            return Err(format!("tensor `{name}` extends beyond the end of the file"));
         };
         let param = Param::elements(element, shape, bytes);
         tensors.push((name.clone(), param.map_err(|error| format!("tensor `{name}`: {error}"))?));

@@ -392,10 +392,10 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
     }
     if names.is_empty() {
         let message = format!(
-            "the method `{method}` computes nothing in Core ML models, and what kernels compute has no names"
+            "the method `{method}` computes nothing in Core ML models, and values that kernels compute have no names"
         );
         return Err(Error::new(message)
-            .with_hint("leave the option `per_op` out to compare the outputs, or lower without the option `portable`"));
+            .with_hint("omit the option `per_op` to compare the outputs, or lower without the option `portable`"));
     }
     Ok(names)
 }

@@ -32,7 +32,7 @@ pub fn extract(
     let directory = directory.as_ref();
     let models = models(program)?;
     let made = std::fs::create_dir_all(directory);
-    made.map_err(|error| Error::io("make the directory", directory, error))?;
+    made.map_err(|error| Error::io("create the directory", directory, error))?;
     let options = package::WriteOptions { durable: options.durable };
     let mut extracted = Vec::with_capacity(models.len());
     for model in models {

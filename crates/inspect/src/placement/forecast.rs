@@ -10,8 +10,8 @@ use super::path::{Times, cheapest};
 use super::plan::{ComputePlan, Device, Estimate, ForecastNote, PlannedOperation, Reason};
 
 /// Accuracy of the study's cost model.
-pub const ACCURACY: &str = "with Core ML's own times, its cost model repeats 440 of 482 plans recorded on M4 with macOS \
-                            27.0.1; the times here are scaled from a dozen published ones";
+pub const ACCURACY: &str = "with Core ML's own times, the cost model reproduces 440 of 482 plans recorded on M4 with \
+                            macOS 27.0.1; the times here are scaled from a dozen published times";
 
 /// Options of a forecast.
 #[derive(Clone, Copy, Debug)]
@@ -74,12 +74,12 @@ fn of_function(
                 let found = match (options.neural_engine, block == function.body) {
                     (false, _) => Obstacle::new(
                         Reason::NotAllowed,
-                        "the compute units leave the Neural Engine out",
+                        "the compute units exclude the Neural Engine",
                         "allow the Neural Engine",
                     ),
                     (true, false) => Obstacle::new(
                         Reason::NoPath,
-                        "stands inside a loop or a branch",
+                        "is inside a loop or a branch",
                         "let the caller branch or loop",
                     ),
                     (true, true) => obstacle(&subject),
@@ -126,7 +126,7 @@ fn place(operations: &mut [PlannedOperation], times: &[Times], obstacles: Vec<Op
                     "the Neural Engine would save {:.3} ms here; a segment must save {needed} ms",
                     savings[index].milliseconds
                 );
-                let advice = "leave it on the CPU, or give the model more work at a time, a larger batch for instance";
+                let advice = "leave it on the CPU, or give the model more work per run, for instance a larger batch";
                 Obstacle::new(Reason::NotWorthIt, detail, advice)
             })?
         });

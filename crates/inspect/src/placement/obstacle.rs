@@ -79,9 +79,9 @@ fn without_path(subject: &Subject<'_>) -> Option<Obstacle> {
         && !row.support.on_neural_engine(chip)
     {
         let detail = match (gives_index, row.support.neural_engine) {
-            (true, _) => "gives indices in `int32`".to_owned(),
-            (false, None) => "no Neural Engine runs the operation".to_owned(),
-            (false, Some(since)) => format!("runs on the Neural Engine from {since} on"),
+            (true, _) => "returns indices in `int32`".to_owned(),
+            (false, None) => "no Neural Engine supports the operation".to_owned(),
+            (false, Some(since)) => format!("runs on the Neural Engine only since {since}"),
         };
         let reason = if gives_index { Reason::Int32 } else { Reason::NoPath };
         return Obstacle::new(reason, detail, row.advice);
@@ -97,7 +97,8 @@ fn without_path(subject: &Subject<'_>) -> Option<Obstacle> {
         ),
         OpKind::Gather if !HARDWARE_GATHER.includes(chip) => {
             let batch = *subject.operand("x")?.first()?;
-            let detail = format!("gathers from a batch of {batch}; this chip does so for 1 only");
+            let detail =
+                format!("gathers from a batch of {batch}; this chip supports only a batch of 1");
             (batch != 1).then(|| Obstacle::new(Reason::NoPath, detail, "use slices"))?
         }
         OpKind::SliceByIndex | OpKind::SliceBySize | OpKind::SliceUpdate
@@ -106,14 +107,14 @@ fn without_path(subject: &Subject<'_>) -> Option<Obstacle> {
             Obstacle::new(
                 Reason::NoPath,
                 "its start is unknown until the model runs",
-                "slice at a fixed place, or select with a mask",
+                "slice at a fixed offset, or select with a mask",
             )
         }
         OpKind::Pad if !HARDWARE_GATHER.includes(chip) => {
             let mode = subject.known("mode")?;
             let Some(Scalar::Text(mode)) = mode.elements.first() else { return None };
             let reflects = matches!(&**mode, "reflect" | "symmetric");
-            let detail = format!("pads by `{mode}`, from {HARDWARE_GATHER} on");
+            let detail = format!("uses `{mode}` padding, supported only since {HARDWARE_GATHER}");
             reflects.then(|| Obstacle::new(Reason::NoPath, detail, "concatenate slices"))?
         }
         OpKind::Cast => {
@@ -192,7 +193,7 @@ fn sizes(subject: &Subject<'_>) -> Option<Obstacle> {
         for (axis, &size) in shape.iter().enumerate() {
             let most = if axis >= first_spatial { spatial.min(any) } else { any };
             if size > most {
-                let detail = format!("has a dimension of {size}, more than {most}");
+                let detail = format!("has a dimension of size {size}, more than {most}");
                 return Obstacle::new(Reason::Limit, detail, advice);
             }
         }
@@ -216,7 +217,7 @@ fn windows(subject: &Subject<'_>) -> Option<Obstacle> {
                 false => width <= most(Limit::KernelWidth) && height <= most(Limit::KernelHeight),
             };
             let detail = format!(
-                "has a kernel of {height} by {width}; the most are {} wide, {} high, {} square",
+                "has a kernel of {height} by {width}; the maximum is {} wide, {} high, {} square",
                 most(Limit::KernelWidth),
                 most(Limit::KernelHeight),
                 most(Limit::KernelSquare)

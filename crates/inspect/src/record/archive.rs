@@ -86,7 +86,7 @@ pub fn read(path: &Path) -> Result<Record, Error> {
 pub fn from_bytes(bytes: Buffer) -> Result<Record, Error> {
     let archive = Archive::open(bytes).map_err(|error| of_zip(&error))?;
     if !archive.contains(RECORD) {
-        return Err(invalid("a record holds the entry `record.json`")
+        return Err(invalid("a record must contain the entry `record.json`")
             .with_hint("records are written on a Mac"));
     }
     let json = archive.read(RECORD, MAX_JSON_BYTES).map_err(|error| of_zip(&error))?;
@@ -119,7 +119,9 @@ pub fn from_bytes(bytes: Buffer) -> Result<Record, Error> {
         for run in &mut device.runs {
             if run.case >= cases {
                 let case = run.case;
-                return Err(invalid(&format!("case {case} is out of range; there are {cases}")));
+                return Err(invalid(&format!(
+                    "case {case} is out of range; the number of cases is {cases}"
+                )));
             }
             run.outputs = read_npz(&archive, &outputs_entry(units.name(), run.case))?;
         }

@@ -120,8 +120,7 @@ fn target_and_description(
 pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     let mut rest = bytes;
     let truncated = || {
-        let message =
-            format!("coremldata.bin ends after {} bytes, in the middle of it", bytes.len());
+        let message = format!("coremldata.bin is truncated: it ends after {} bytes", bytes.len());
         Error::new(ErrorKind::ModelFile, message)
     };
     let mut take = |count: u64| {
@@ -132,17 +131,18 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     };
     let kind = take(4).and_then(word).ok_or_else(truncated)?;
     if !matches!(kind, ML_PROGRAM | PIPELINE) {
-        let name = kind_name(kind).map_or_else(|| format!("model of kind {kind}"), str::to_owned);
-        let message =
-            format!("the compiled model is a `{name}`; only `mlProgram` and `pipeline` are read");
+        let unknown = || format!("model of unknown kind {kind}");
+        let name = kind_name(kind).map_or_else(unknown, |name| format!("`{name}`"));
+        let message = format!(
+            "the compiled model is a {name}; only `mlProgram` and `pipeline` are supported"
+        );
         return Err(Error::new(ErrorKind::OtherModel, message));
     }
     // Only some compilers write the specification version into the word after the kind.
     take(24).ok_or_else(truncated)?;
     let length = take(8).and_then(long).ok_or_else(truncated)?;
     if length > MAX_TARGET {
-        let message =
-            format!("a text of {length} bytes before the description; at most {MAX_TARGET} go");
+        let message = format!("the target name must have at most {MAX_TARGET} bytes, got {length}");
         return Err(Error::new(ErrorKind::ModelFile, message));
     }
     take(length).ok_or_else(truncated)?;
@@ -153,7 +153,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     take(24).ok_or_else(truncated)?;
     let length = take(8).and_then(long).ok_or_else(truncated)?;
     if length > MAX_DESCRIPTION {
-        let message = format!("a description of {length} bytes; at most {MAX_DESCRIPTION} go");
+        let message =
+            format!("the description has {length} bytes; the maximum is {MAX_DESCRIPTION}");
         return Err(Error::new(ErrorKind::ModelFile, message));
     }
     let description = take(length).ok_or_else(truncated)?;
@@ -163,7 +164,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
         match usize::try_from(stages) {
             Ok(stages @ 1..) if stages <= limit => Kind::Pipeline(stages),
             _ => {
-                let message = format!("a pipeline of {stages} stages; expected 1 to {limit}");
+                let message = format!("a pipeline must have 1 to {limit} stages, got {stages}");
                 return Err(Error::new(ErrorKind::ModelFile, message));
             }
         }
@@ -187,7 +188,7 @@ pub(super) fn write_names(names: &[&str]) -> Vec<u8> {
 /// Decodes the names of this number of stages.
 pub(super) fn read_names(bytes: &[u8], stages: usize) -> Result<Vec<String>, Error> {
     let wrong = |message: String| Error::new(ErrorKind::ModelFile, message);
-    let truncated = || wrong(format!("it ends after {} bytes, in the middle of it", bytes.len()));
+    let truncated = || wrong(format!("the file is truncated: it ends after {} bytes", bytes.len()));
     let mut rest = bytes;
     let long = |rest: &mut &[u8]| {
         let (long, left) = rest.split_first_chunk::<8>()?;
@@ -196,17 +197,20 @@ pub(super) fn read_names(bytes: &[u8], stages: usize) -> Result<Vec<String>, Err
     };
     let count = long(&mut rest).ok_or_else(truncated)?;
     if count != stages as u64 {
-        return Err(wrong(format!("{count} names for {stages} stages")));
+        return Err(wrong(format!("expected {stages} stage names, got {count}")));
     }
     let mut names = Vec::with_capacity(stages);
     for _ in 0..stages {
         let length = long(&mut rest).ok_or_else(truncated)?;
         if length > MAX_NAME {
-            return Err(wrong(format!("a name of {length} bytes; at most {MAX_NAME} go")));
+            return Err(wrong(format!(
+                "a stage name has {length} bytes; the maximum is {MAX_NAME}"
+            )));
         }
         let (name, left) = rest.split_at_checked(length as usize).ok_or_else(truncated)?;
         rest = left;
-        let name = std::str::from_utf8(name).map_err(|_| wrong("a name is not UTF-8".to_owned()));
+        let name =
+            std::str::from_utf8(name).map_err(|_| wrong("a stage name is not UTF-8".to_owned()));
         names.push(name?.to_owned());
     }
     Ok(names)
@@ -259,7 +263,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[stages..stages + 8].fill(count);
             let error = read(&damaged).expect_err("a bad stage count").to_string();
-            assert!(error.contains("expected 1 to"), "{error}");
+            assert!(error.contains("must have 1 to"), "{error}");
         }
     }
 

@@ -27,9 +27,9 @@ fn attributes(attributes: &Attributes) -> Result<(), Error> {
         None => Ok(()),
         Some((name, _)) => {
             let name = name.escape_debug();
-            let message = format!("the attribute `{name}` is named by no identifier of MIL text");
-            let hint = "compiled models hold text; rename it to letters, digits and `_`, or write a \
-                        package";
+            let message = format!("the attribute name `{name}` is not an identifier in MIL text");
+            let hint = "compiled models store MIL text; rename the attribute to letters, digits and `_`, \
+                        or write a package";
             Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
         }
     }

@@ -27,7 +27,7 @@ pub fn write_pipeline(
     options: &WriteOptions,
 ) -> Result<(), Error> {
     if pipeline.kind != PipelineKind::Plain {
-        let message = "pipelines that classify or regress have no known compiled form";
+        let message = "the compiled format of classifier and regressor pipelines is unknown";
         return Err(Error::new(ErrorKind::Unwritable, message).with_hint("write a package"));
     }
     check_pipeline(pipeline)?;

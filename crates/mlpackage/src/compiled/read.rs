@@ -109,7 +109,7 @@ fn source_data(source: &Source<'_>) -> Result<Buffer, Error> {
     };
     if !there {
         let message =
-            format!("{} is not a compiled model: it holds no {}", source.shown(), file::DATA);
+            format!("{} is not a compiled model: it contains no {}", source.shown(), file::DATA);
         let hint = "compiled models are directories named `.mlmodelc`";
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
@@ -124,7 +124,8 @@ pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
             with_program(model, decode_text(text)?).map(|(model, _)| model)
         }
         ModelDescription::Pipeline(..) => {
-            let message = "a `pipeline` has a text for each stage; expected an `mlProgram`";
+            let message =
+                "a `pipeline` has a separate text for each stage; expected an `mlProgram`";
             Err(Error::new(ErrorKind::OtherModel, message).in_file(file::DATA))
         }
     }
@@ -160,7 +161,8 @@ fn describe(data: &[u8]) -> Result<ModelDescription, Error> {
 
 fn decode_text(text: &[u8]) -> Result<&str, Error> {
     if text.len() as u64 > limits::MODEL_BYTES {
-        let message = format!("{} bytes of text; at most {} go", text.len(), limits::MODEL_BYTES);
+        let message =
+            format!("the text has {} bytes; the maximum is {}", text.len(), limits::MODEL_BYTES);
         return Err(in_text(Error::new(ErrorKind::Limit, message)));
     }
     std::str::from_utf8(text).map_err(|error| {

@@ -55,7 +55,7 @@ pub(super) fn put(
         let listing = directory::list(staging.path())?;
         for path in listing.directories.iter().map(String::as_str).chain([""]) {
             let synced = directory::sync_directory(Some(&staging.path().join(path)));
-            synced.map_err(|error| Error::io("bring the model to the disk", error))?;
+            synced.map_err(|error| Error::io("sync the model to disk", error))?;
         }
     }
     staging.commit(options.durable)
@@ -164,7 +164,7 @@ fn check_target(path: &Path) -> Result<(), Error> {
     if found.is_dir() && (is_model || is_empty()) {
         return Ok(());
     }
-    let message = format!("{} is there already, and no compiled model", path.display());
+    let message = format!("{} already exists and is not a compiled model", path.display());
     let hint = "remove it, or write to another path";
     Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }

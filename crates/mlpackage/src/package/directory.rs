@@ -48,7 +48,8 @@ pub(crate) fn list(root: &Path) -> Result<Listing> {
             entries += 1;
             if entries > limits::PACKAGE_ENTRIES {
                 let limit = limits::PACKAGE_ENTRIES;
-                let message = format!("the package holds more than {limit} files and directories");
+                let message =
+                    format!("the package contains more than {limit} files and directories");
                 return Err(Error::new(ErrorKind::Limit, message));
             }
             let name = found.file_name();
@@ -87,12 +88,12 @@ pub(crate) fn check_path(path: &str) -> std::result::Result<(), &'static str> {
         return Err("is absolute");
     }
     if path.contains(['\\', ':', '\0']) {
-        return Err("has a character that is not portable");
+        return Err("contains a character that is not portable");
     }
     for part in path.split('/') {
         match part {
-            "" => return Err("has an empty part"),
-            "." | ".." => return Err("has a part `.` or `..`"),
+            "" => return Err("has an empty component"),
+            "." | ".." => return Err("has a component `.` or `..`"),
             _ => {}
         }
     }
@@ -110,7 +111,7 @@ pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message = format!("the package has no file `{}`", shortened(path));
-                let hint = "a model's weights are next to it; move both together";
+                let hint = "weights are stored next to the model file; move both together";
                 return Err(Error::new(ErrorKind::Weights, message).with_hint(hint));
             }
             Err(error) => return Err(Error::io(format!("examine {}", full.display()), error)),
@@ -137,8 +138,8 @@ pub(crate) fn read_one<T>(
             return result;
         }
     }
-    let message = format!("{} is replaced again and again", path.display());
-    let hint = "read it when no process writes to it";
+    let message = format!("{} is being replaced repeatedly", path.display());
+    let hint = "read it while no other process is writing to it";
     Err(Error::new(ErrorKind::Package, message).with_hint(hint))
 }
 
@@ -171,7 +172,8 @@ fn not_regular(metadata: &fs::Metadata) -> Error {
         "neither a file nor a directory"
     };
     let message = format!("found {found}");
-    Error::new(ErrorKind::Package, message).with_hint("packages hold plain files and directories")
+    Error::new(ErrorKind::Package, message)
+        .with_hint("packages may contain only regular files and directories")
 }
 
 /// Target of a write to a path: if the path is a symbolic link, the link stays and its target is replaced.
@@ -200,7 +202,7 @@ impl StagingDirectory {
     /// target.
     pub(crate) fn new(target: &Path) -> Result<StagingDirectory> {
         let Some(name) = target.file_name() else {
-            let message = format!("{} names no package", target.display());
+            let message = format!("{} does not name a package", target.display());
             return Err(Error::new(ErrorKind::Unwritable, message));
         };
         let parent = match target.parent() {
@@ -223,7 +225,7 @@ impl StagingDirectory {
         let staged = uninterrupted(|| fs::create_dir(&path).map(|()| Temporary::new(&path)));
         let staged = staged.map_err(|error| {
             let _ = fs::remove_file(&lock_path);
-            Error::io(format!("make the directory {}", path.display()), error)
+            Error::io(format!("create the directory {}", path.display()), error)
         })?;
         let _temporary = [locked, staged];
         Ok(StagingDirectory { path, target: target.to_owned(), _lock: lock, lock_path, _temporary })
@@ -237,7 +239,7 @@ impl StagingDirectory {
     /// Moves the directory to the target, replacing an existing directory in the same step. There is a
     /// complete directory at the target at any time.
     pub(crate) fn commit(self, durable: bool) -> Result<()> {
-        let doing = || format!("put {} in place", self.target.display());
+        let doing = || format!("move the new files to {}", self.target.display());
         let failed = |error: io::Error| Error::io(doing(), error);
         coremill_io::unchanged().map_err(failed)?;
         // Between the two steps of a replacement, the staging directory may be the only copy of the old
@@ -369,7 +371,7 @@ fn put_back(aside: &Path, target: &Path) -> Result<()> {
         return remove(aside);
     }
     fs::rename(aside, target)
-        .map_err(|error| Error::io(format!("put {} back", target.display()), error))
+        .map_err(|error| Error::io(format!("restore {}", target.display()), error))
 }
 
 #[cfg(unix)]
@@ -390,7 +392,7 @@ pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut file = fs::File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let too_long = || {
-        let message = format!("the file takes more than {limit} bytes");
+        let message = format!("the file is larger than {limit} bytes");
         Error::new(ErrorKind::Limit, message)
     };
     if length > limit {

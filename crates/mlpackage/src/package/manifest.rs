@@ -81,7 +81,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Distinct<T> {
                     }
                     let shown = shortened(&key);
                     if entries.insert(key, value).is_some() {
-                        return Err(serde::de::Error::custom(format!("`{shown}` stands twice")));
+                        return Err(serde::de::Error::custom(format!("duplicate key `{shown}`")));
                     }
                 }
                 Ok(Distinct(entries))
@@ -110,7 +110,7 @@ impl Manifest {
 pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
     let fail = |message: String| Error::new(ErrorKind::Manifest, message).in_file(FILE);
     let document: Document = serde_json::from_slice(bytes).map_err(|error| {
-        let message = format!("the manifest is not sound: {error}");
+        let message = format!("the manifest is invalid: {error}");
         fail(message)
     })?;
 
@@ -136,7 +136,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
                 shortened(&identifier)
             );
             let error = fail(message);
-            return Err(error.with_hint("paths in a manifest lead down from `Data`"));
+            return Err(error.with_hint("paths in a manifest must be inside `Data`"));
         }
         let is_root = identifier == document.root_model_identifier;
         let item = ManifestItem {
@@ -310,7 +310,7 @@ mod tests {
             ("not an object", "[]".into(), "invalid length 0"),
             ("deep", "[".repeat(100_000), "invalid type: sequence"),
             ("no root", document(&good, "j"), "`rootModelIdentifier` is `j`, which is not an item"),
-            ("twice", document(&format!("{good},{good}"), "i"), "`i` stands twice"),
+            ("twice", document(&format!("{good},{good}"), "i"), "duplicate key `i`"),
             (
                 "version",
                 document(&good, "i").replace("1.0.0", "1.0.1"),
@@ -327,13 +327,13 @@ mod tests {
                 document(&good, "i").replacen('{', "{\"signature\": 1,", 1),
                 "unknown field `signature`",
             ),
-            ("parent", document(&entry("i", "../model.mlmodel"), "i"), "has a part `.` or `..`"),
-            ("inner parent", document(&entry("i", "a/../../b"), "i"), "has a part `.` or `..`"),
+            ("parent", document(&entry("i", "../model.mlmodel"), "i"), "a component `.` or `..`"),
+            ("inner parent", document(&entry("i", "a/../../b"), "i"), "a component `.` or `..`"),
             ("absolute", document(&entry("i", "/etc/passwd"), "i"), "is absolute"),
             ("drive", document(&entry("i", "C:/model"), "i"), "is not portable"),
             ("backslash", document(&entry("i", "..\\\\model"), "i"), "is not portable"),
             ("no path", document(&entry("i", ""), "i"), "is empty"),
-            ("empty part", document(&entry("i", "a//b"), "i"), "has an empty part"),
+            ("empty part", document(&entry("i", "a//b"), "i"), "has an empty component"),
             (
                 "many items",
                 document(

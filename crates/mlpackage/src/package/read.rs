@@ -75,7 +75,7 @@ fn load(weights: &WeightFiles, decoded: &mut ModelContent) -> Result<()> {
 fn read_package(source: &Source<'_>) -> Result<ModelContent> {
     let listing = source.list()?;
     if !listing.files.contains_key(manifest::FILE) {
-        let message = format!("{} holds no `{}`", source.shown(), manifest::FILE);
+        let message = format!("{} contains no `{}`", source.shown(), manifest::FILE);
         let hint = match listing.files.contains_key("coremldata.bin") {
             true => "this is a compiled model (.mlmodelc), not a package",
             false => "a package (.mlpackage) is a directory with a manifest in it",
@@ -154,7 +154,7 @@ fn extra_files(
             large += 1;
             if large > limits::LARGE_EXTRA_FILES {
                 let limit = limits::LARGE_EXTRA_FILES;
-                let message = format!("the package holds more than {limit} large files of others");
+                let message = format!("the package contains more than {limit} large unknown files");
                 return Err(Error::new(ErrorKind::Limit, message));
             }
             source.map(&path)?

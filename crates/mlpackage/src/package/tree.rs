@@ -107,14 +107,14 @@ pub fn write_files(
     let paths = files.iter().map(|file| &file.path).chain(empty_directories);
     for path in paths {
         if let Err(problem) = directory::check_path(path) {
-            let message = format!("the path `{}` of a file {problem}", shortened(path));
+            let message = format!("the file path `{}` {problem}", shortened(path));
             return Err(Error::new(ErrorKind::Unwritable, message));
         }
     }
     let staging = StagingDirectory::new(path)?;
     for empty in empty_directories {
         let made = create_directories_below(staging.path(), empty);
-        made.map_err(|error| Error::io(format!("make {empty}"), error))?;
+        made.map_err(|error| Error::io(format!("create {empty}"), error))?;
     }
     for TreeFile { path, parts } in files {
         let write = || {
@@ -131,7 +131,7 @@ pub fn write_files(
         let listing = directory::list(staging.path())?;
         for path in listing.directories.iter().map(String::as_str).chain([""]) {
             let synced = directory::sync_directory(Some(&staging.path().join(path)));
-            synced.map_err(|error| Error::io("bring the files to the disk", error))?;
+            synced.map_err(|error| Error::io("sync the files to disk", error))?;
         }
     }
     staging.commit(options.durable)
@@ -145,7 +145,7 @@ fn check_target(path: &Path) -> Result<()> {
     if found.is_dir() && (is_model || is_empty()) {
         return Ok(());
     }
-    let message = format!("{} is there already, and no model", path.display());
+    let message = format!("{} already exists and is not a model", path.display());
     let hint = "remove it, or write to another path";
     Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }
@@ -167,11 +167,12 @@ impl Source<'_> {
         for (path, content) in files {
             if found.len() == limits::PACKAGE_ENTRIES {
                 let limit = limits::PACKAGE_ENTRIES;
-                let message = format!("the package holds more than {limit} files and directories");
+                let message =
+                    format!("the package contains more than {limit} files and directories");
                 return Err(Error::new(ErrorKind::Limit, message));
             }
             if let Err(problem) = directory::check_path(&path) {
-                let message = format!("the path `{}` of a file {problem}", shortened(&path));
+                let message = format!("the file path `{}` {problem}", shortened(&path));
                 return Err(Error::new(ErrorKind::Package, message));
             }
             found.insert(path, content);
@@ -212,7 +213,7 @@ impl Source<'_> {
             Source::Memory(_) => {
                 let content = self.map(path)?;
                 if content.len() as u64 > limit {
-                    let message = format!("the file takes more than {limit} bytes");
+                    let message = format!("the file is larger than {limit} bytes");
                     return Err(Error::new(ErrorKind::Limit, message));
                 }
                 let mut bytes = vec![0; content.len()];

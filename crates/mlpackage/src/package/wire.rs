@@ -45,7 +45,7 @@ enum Wire<'a> {
 
 /// Error: an unknown field in a message that cannot preserve it.
 pub(crate) fn unknown_field(field: &Field<'_>, holder: &str) -> Error {
-    let message = format!("{holder} has a field {} that is not known", field.number);
+    let message = format!("unknown field {} in {holder}", field.number);
     Error::new(ErrorKind::Unsupported, message).at(field.offset)
 }
 
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         let key = self.varint()?;
         let number = u32::try_from(key >> 3).unwrap_or(0);
         if !(1..1 << 29).contains(&number) {
-            let message = format!("found {} for the number of a field", key >> 3);
+            let message = format!("invalid field number {}", key >> 3);
             return Err(malformed(message, start));
         }
         let wire = match key & 7 {
@@ -87,11 +87,11 @@ impl<'a> Reader<'a> {
             }
             5 => Wire::Fixed32(u32::from_le_bytes(self.fixed()?)),
             3 | 4 => {
-                let message = format!("field {number} is a group; models use none");
+                let message = format!("field {number} is a group, which is not supported");
                 return Err(malformed(message, start));
             }
             other => {
-                let message = format!("field {number} has the wire type {other}, which none has");
+                let message = format!("field {number} has the invalid wire type {other}");
                 return Err(malformed(message, start));
             }
         };
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(malformed("a number takes more than 64 bits", self.offset))
+        Err(malformed("a number has more than 64 bits", self.offset))
     }
 
     fn fixed<const N: usize>(&mut self) -> Result<[u8; N]> {
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         let split = usize::try_from(length).ok().and_then(|at| self.bytes.split_at_checked(at));
         let Some((bytes, rest)) = split else {
             let left = self.bytes.len();
-            let message = format!("a field of {length} bytes begins where {left} are left");
+            let message = format!("a field has {length} bytes, but only {left} remain");
             return Err(malformed(message, start));
         };
         self.bytes = rest;
@@ -177,7 +177,7 @@ impl<'a> Field<'a> {
         let text = self.string(name)?;
         if text.len() > limits::NAME_BYTES {
             let message =
-                format!("a name takes {} bytes; at most {} may", text.len(), limits::NAME_BYTES);
+                format!("a name has {} bytes; the maximum is {}", text.len(), limits::NAME_BYTES);
             return Err(Error::new(ErrorKind::Limit, message).at(self.offset).within(name));
         }
         Ok(text)
@@ -261,7 +261,8 @@ impl<'a> Field<'a> {
     pub(crate) fn once<T>(&self, slot: &mut Option<T>, name: &str, value: T) -> Result<()> {
         if slot.replace(value).is_some() {
             // Readers handle duplicates differently: they use the last one or merge all.
-            return Err(malformed(format!("`{name}` occurs twice"), self.offset));
+            let shown = if name.contains(' ') { name.to_owned() } else { format!("`{name}`") };
+            return Err(malformed(format!("found {shown} twice"), self.offset));
         }
         Ok(())
     }
@@ -271,13 +272,13 @@ impl<'a> Field<'a> {
             Wire::Varint(_) => "a varint".to_owned(),
             Wire::Fixed64(_) => "8 bytes".to_owned(),
             Wire::Fixed32(_) => "4 bytes".to_owned(),
-            Wire::Bytes(bytes, _) => format!("a run of {} bytes", bytes.len()),
+            Wire::Bytes(bytes, _) => format!("a length-delimited field of {} bytes", bytes.len()),
         };
-        malformed(format!("found {found} for {expected}"), self.offset).within(name)
+        malformed(format!("expected {expected}, found {found}"), self.offset).within(name)
     }
 
     fn too_wide(&self, name: &str, value: i64) -> Error {
-        malformed(format!("expected a number of 32 bits, got {value}"), self.offset).within(name)
+        malformed(format!("expected a 32-bit integer, got {value}"), self.offset).within(name)
     }
 }
 
@@ -494,12 +495,17 @@ mod tests {
             ("cut key", &[0x80], 0, "ends inside a number"),
             ("cut varint", &[0x08, 0x80], 1, "ends inside a number"),
             ("cut fixed", &[0x08, 1, 0x0d, 0, 0], 3, "ends inside a number"),
-            ("length", &[0x08, 1, 0x0a, 9, 0], 2, "a field of 9 bytes begins where 1 are left"),
-            ("huge length", &[0x0a, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1], 0, "are left"),
+            ("length", &[0x08, 1, 0x0a, 9, 0], 2, "a field has 9 bytes, but only 1 remain"),
+            (
+                "huge length",
+                &[0x0a, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1],
+                0,
+                "but only 0 remain",
+            ),
             ("wide varint", &[0x08, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], 1, "64 bits"),
-            ("number 0", &[0x00, 1], 0, "the number of a field"),
+            ("number 0", &[0x00, 1], 0, "invalid field number 0"),
             ("group", &[0x08, 1, 0x0b, 0x0c], 2, "is a group"),
-            ("wire type", &[0x0f], 0, "the wire type 7"),
+            ("wire type", &[0x0f], 0, "the invalid wire type 7"),
         ];
         for (name, bytes, offset, message) in cases {
             let error = fields(bytes).expect_err(name);
@@ -515,7 +521,7 @@ mod tests {
         let field = Reader::new(&bytes).next().expect("sound").expect("a field");
         let error = field.string("author").expect_err("a varint");
         assert_eq!(error.location().as_deref(), Some("author"));
-        assert_eq!(error.message(), "found a varint for a string");
+        assert_eq!(error.message(), "expected a string, found a varint");
         assert!(field.float("a").is_err() && field.double("a").is_err());
         let bytes = [0x0a, 3, 0x41, 0xff, 0x41];
         let field = Reader::new(&bytes).next().expect("sound").expect("a field");

@@ -38,13 +38,13 @@ pub fn write_pipeline(path: &Path, pipeline: &Pipeline, options: &WriteOptions) 
 pub(crate) fn check_pipeline(pipeline: &Pipeline) -> Result<()> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     if pipeline.stages.is_empty() {
-        return Err(unwritable("the pipeline has no stage".to_owned()));
+        return Err(unwritable("the pipeline has no stages".to_owned()));
     }
     match pipeline.verify() {
         Ok(_) => Ok(()),
         Err((index, report)) => {
             let name = pipeline.stage_name(index);
-            Err(unwritable(format!("the stage `{name}` is not sound: {report}")))
+            Err(unwritable(format!("the stage `{name}` is invalid: {report}")))
         }
     }
 }
@@ -65,7 +65,7 @@ fn put(
     let directory = data.join(manifest::MODEL_DIRECTORY);
     let relative = Path::new(manifest::DATA).join(manifest::MODEL_DIRECTORY);
     let made = create_directories_below(staging.path(), relative);
-    made.map_err(|error| Error::io("make a directory for the model", error))?;
+    made.map_err(|error| Error::io("create a directory for the model", error))?;
     let written = layout.write_and_hash(&directory, options.durable)?;
     write_file(&directory.join(manifest::MODEL_FILE), bytes, options)?;
     for extra in &extra.files {
@@ -79,7 +79,7 @@ fn put(
         if !item.exists() {
             let relative = Path::new(manifest::DATA).join(&entry.path);
             let made = create_directories_below(staging.path(), relative);
-            made.map_err(|error| Error::io(format!("make {}", item.display()), error))?;
+            made.map_err(|error| Error::io(format!("create {}", item.display()), error))?;
         }
     }
     write_file(&staging.path().join(manifest::FILE), &manifest::print(&manifest), options)?;
@@ -87,7 +87,7 @@ fn put(
         let listing = directory::list(staging.path())?;
         for path in listing.directories.iter().map(String::as_str).chain([""]) {
             let synced = directory::sync_directory(Some(&staging.path().join(path)));
-            synced.map_err(|error| Error::io("bring the package to the disk", error))?;
+            synced.map_err(|error| Error::io("sync the package to disk", error))?;
         }
     }
     staging.commit(options.durable)
@@ -137,7 +137,7 @@ fn check_target(path: &Path) -> Result<()> {
     if found.is_dir() && (is_package || is_empty()) {
         return Ok(());
     }
-    let message = format!("{} is there already, and no package", path.display());
+    let message = format!("{} already exists and is not a package", path.display());
     let hint = "remove it, or write to another path";
     Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }
@@ -154,7 +154,7 @@ fn write_file(path: &Path, bytes: &[u8], options: &WriteOptions) -> Result<()> {
 fn check_items(extra: &Extra) -> Result<()> {
     for item in &extra.items {
         if let Err(problem) = directory::check_path(&item.path) {
-            let message = format!("the path `{}` of an item of the manifest {problem}", item.path);
+            let message = format!("the path `{}` of a manifest item {problem}", item.path);
             return Err(Error::new(ErrorKind::Unwritable, message));
         }
     }
@@ -164,17 +164,17 @@ fn check_items(extra: &Extra) -> Result<()> {
 fn check_extra(extra: &ExtraFile) -> Result<()> {
     let fail = |message: String| Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path);
     if let Err(problem) = directory::check_path(&extra.path) {
-        return Err(fail(format!("the path of a further file {problem}")));
+        return Err(fail(format!("the path of an extra file {problem}")));
     }
     // Some file systems ignore case.
     if extra.path.eq_ignore_ascii_case(manifest::FILE) {
-        return Err(fail("a further file takes the place of the manifest".to_owned()));
+        return Err(fail("an extra file would replace the manifest".to_owned()));
     }
     Ok(())
 }
 
 fn in_the_way(extra: &ExtraFile) -> Error {
-    let message = "a further file takes the place of one of the model's";
+    let message = "an extra file would replace a file of the model";
     Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path)
 }
 

@@ -41,13 +41,13 @@ use coremill_mil::ops::OpKind;
 pub fn link(pipeline: Pipeline) -> Result<Model, ErrorDetail> {
     link_stages(pipeline).map_err(|message| {
         ErrorDetail::new(message)
-            .with_hint("the stages cannot run as one program; take the pipeline apart")
+            .with_hint("the stages cannot run as one program; split the pipeline")
     })
 }
 
 fn link_stages(pipeline: Pipeline) -> Result<Model, String> {
     let opsets = pipeline.stages.iter().filter_map(|stage| Some(entry(stage)?.opset));
-    let Some(opset) = opsets.max() else { return Err("the pipeline has no stage".to_owned()) };
+    let Some(opset) = opsets.max() else { return Err("the pipeline has no stages".to_owned()) };
     let mut linker = Linker {
         function: Function::new("main", opset),
         features: HashMap::new(),
@@ -143,14 +143,17 @@ impl Linker {
             return Err(format!("has no function `{name}`"));
         };
         if let Some(state) = signature.states.first() {
-            return Err(format!("has a state, `{}`; stages of pipelines have none", state.name));
+            return Err(format!(
+                "has the state `{}`; pipeline stages cannot have states",
+                state.name
+            ));
         }
         let mut copy = FunctionCopy::new(source);
         for &input in source.inputs() {
             let wanted = source.value(input);
             let Some(feature) = self.features.get(&wanted.name) else {
                 let message = "which neither the pipeline's inputs nor earlier stages provide";
-                return Err(format!("takes `{}`, {message}", wanted.name));
+                return Err(format!("requires `{}`, {message}", wanted.name));
             };
             let (value, described, is_computed) =
                 (feature.value, feature.ty.clone(), feature.is_computed);
@@ -203,7 +206,7 @@ impl Linker {
             let bound = |at: f32| match dtype {
                 Some(DType::Fp16) => Ok(Constant::fp16(half::f16::from_f32(at))),
                 Some(DType::Fp32) => Ok(Constant::fp32(at)),
-                _ => Err(format!("takes the image `{name}`, which is not a tensor of floats")),
+                _ => Err(format!("requires the image `{name}`, which is not a float tensor")),
             };
             let bounds = [("alpha", bound(0.0)?), ("beta", bound(255.0)?)];
             let clipped = self.op(OpKind::Clip, value, bounds, None)?;
@@ -215,7 +218,7 @@ impl Linker {
                 (ColorSpace::Rgb, ColorSpace::Bgr) | (ColorSpace::Bgr, ColorSpace::Rgb) => {
                     self.op(OpKind::Reverse, value, [("axes", Constant::int32s(&[1]))], None)
                 }
-                (given, taken) => Err(format!("takes `{name}` as {taken}, given as {given}")),
+                (given, taken) => Err(format!("expects `{name}` as {taken}, got {given}")),
             },
             // An array with the pixels has the same values.
             _ => Ok(value),
@@ -229,7 +232,7 @@ impl Linker {
             return Ok(value);
         }
         let (Some(from), Some(to)) = (given.as_tensor(), ty.as_tensor()) else {
-            return Err(format!("takes `{name}` as `{ty}`, given as `{given}`"));
+            return Err(format!("expects `{name}` as `{ty}`, got `{given}`"));
         };
         let mut value = value;
         if from.dtype != to.dtype {
@@ -249,7 +252,7 @@ impl Linker {
                 let shape = [("shape", Constant::int32s(&shape))];
                 self.op(OpKind::Reshape, value, shape, Some(ty.clone()))
             }
-            _ => Err(format!("takes `{name}` as `{ty}`, given as `{given}`")),
+            _ => Err(format!("expects `{name}` as `{ty}`, got `{given}`")),
         }
     }
 
@@ -273,7 +276,12 @@ impl Linker {
         let name = self.names.unique(&name);
         let body = self.function.body;
         let op = self.function.add_op(body, op, [(name, ty)]);
-        self.function.op(op).outputs.first().copied().ok_or_else(|| "gives nothing".to_owned())
+        self.function
+            .op(op)
+            .outputs
+            .first()
+            .copied()
+            .ok_or_else(|| "has an operation without outputs".to_owned())
     }
 }
 
@@ -310,5 +318,5 @@ fn input_type(pipeline: &Pipeline, input: &FeatureDescription) -> Result<Type, S
             array.shape.iter().map(|&extent| u64::try_from(extent).ok()).collect();
         Some(Type::tensor(array.data_type.dtype()?, &shape?))
     });
-    array.ok_or_else(|| format!("no stage takes the pipeline's input `{}`", input.name))
+    array.ok_or_else(|| format!("no stage uses the pipeline's input `{}`", input.name))
 }

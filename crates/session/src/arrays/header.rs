@@ -23,9 +23,9 @@ pub(super) struct Header {
 impl Header {
     /// Parses a header, and returns the bytes after it.
     pub(super) fn read(bytes: &[u8]) -> Result<(Header, &[u8]), Error> {
-        let cut = || Error::new("the header of the array is cut short");
+        let cut = || Error::new("the header of the array is truncated");
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
-            Error::new("it is no `.npy` array: it does not begin with `\\x93NUMPY`")
+            Error::new("it is not a `.npy` array: it does not begin with `\\x93NUMPY`")
         })?;
         let (&[major, _minor], rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
         let (length, rest) = match major {
@@ -52,9 +52,9 @@ impl Header {
         let header = text.and_then(|text| Dictionary { rest: text }.parse());
         let header = header.ok_or_else(|| {
             Error::new(
-                "the header of the array does not state `descr`, `fortran_order` and `shape`",
+                "the header of the array does not specify `descr`, `fortran_order` and `shape`",
             )
-            .with_hint("structured and pickled arrays are not read: save plain ones")
+            .with_hint("structured and pickled arrays are not supported; save plain arrays")
         })?;
         Ok((header, data))
     }

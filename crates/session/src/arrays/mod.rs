@@ -56,8 +56,8 @@ pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
     (&mut from).take(ARCHIVE.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
     // Rejects other data at once, as the stream may be endless.
     if !bytes.is_empty() && bytes != ARCHIVE {
-        let error = Error::new(format!("{name}: it does not begin as a zip archive"));
-        return Err(error.with_hint("arrays come as a `.npz` file, which numpy's `savez` writes"));
+        let error = Error::new(format!("{name}: it is not a zip archive"));
+        return Err(error.with_hint("pass arrays as a `.npz` file, which numpy's `savez` writes"));
     }
     from.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {

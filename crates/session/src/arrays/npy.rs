@@ -64,7 +64,7 @@ fn layout(header: &Header, size: u64) -> Result<(ElementType<'_>, u64), Error> {
     match count.filter(fits) {
         Some(count) => Ok((element, count)),
         None => Err(Error::new(format!(
-            "an array `{}` of shape {shape:?} does not have {size} bytes",
+            "an array of type `{}` and shape {shape:?} does not match its {size} bytes of data",
             header.descr
         ))),
     }
@@ -116,7 +116,9 @@ fn text_parts(texts: &[String]) -> io::Result<(String, Option<Vec<u8>>)> {
     let bytes = longest.checked_mul(4).and_then(|width| width.checked_mul(texts.len()));
     let Some(bytes) = bytes.filter(|&bytes| bytes as u64 <= MAX_BYTES) else {
         let count = texts.len();
-        return Err(io::Error::other(format!("{count} texts of up to {longest} characters")));
+        return Err(io::Error::other(format!(
+            "{count} strings of up to {longest} characters are too large for an array"
+        )));
     };
     let mut data = Vec::with_capacity(bytes);
     for text in texts {
@@ -205,8 +207,11 @@ impl<'a> ElementType<'a> {
         });
         let outside = numbers.into_iter().find(|number| i32::try_from(*number).is_err());
         let found = outside.map_or_else(String::new, |number| format!(" {number}"));
-        Error::new(format!("the element{found} of an array `{}` does not fit 32 bits", self.descr))
-            .with_hint("Core ML computes on 32-bit integers")
+        Error::new(format!(
+            "the element{found} of an array `{}` does not fit in 32 bits",
+            self.descr
+        ))
+        .with_hint("Core ML computes on 32-bit integers")
     }
 
     /// Returns the array, unless a finite 64-bit float became infinite.
@@ -247,7 +252,8 @@ fn ascii(data: &[u8], width: usize) -> Result<Vec<String>, Error> {
     }
     for element in data.chunks_exact(width) {
         let text = std::str::from_utf8(element);
-        let text = text.map_err(|_| Error::new("a text of the array is not UTF-8"))?;
+        let text =
+            text.map_err(|_| Error::new("the array has a string that is not valid UTF-8"))?;
         texts.push(text.trim_end_matches('\0').to_owned());
     }
     Ok(texts)
@@ -347,11 +353,11 @@ mod tests {
         let error = |result: Result<Array, Error>| result.expect_err("refused").to_string();
         assert_eq!(
             error(parse("<i8", "False", "(1,)", &5_000_000_000i64.to_le_bytes())),
-            "the element 5000000000 of an array `<i8` does not fit 32 bits"
+            "the element 5000000000 of an array `<i8` does not fit in 32 bits"
         );
         assert_eq!(
             error(parse("<u4", "False", "(1,)", &u32::MAX.to_le_bytes())),
-            "the element 4294967295 of an array `<u4` does not fit 32 bits"
+            "the element 4294967295 of an array `<u4` does not fit in 32 bits"
         );
         assert_eq!(
             error(parse("<f8", "False", "(1,)", &1e300f64.to_le_bytes())),
@@ -359,7 +365,7 @@ mod tests {
         );
         assert_eq!(
             error(parse("<f4", "False", "(2,)", &[0; 7])),
-            "an array `<f4` of shape [2] does not have 7 bytes"
+            "an array of type `<f4` and shape [2] does not match its 7 bytes of data"
         );
         assert_eq!(
             error(parse("<c8", "False", "(1,)", &[0; 8])),

@@ -142,6 +142,6 @@ mod tests {
             "`x.pkl` is not an array; expected a name that ends in `.npy`"
         );
         let message = zip("x.npy", b"rubbish");
-        assert!(message.starts_with("`x`: it is no `.npy` array"), "{message}");
+        assert!(message.starts_with("`x`: it is not a `.npy` array"), "{message}");
     }
 }

@@ -24,7 +24,7 @@ impl fmt::Display for RecipeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecipeError::OutOfRange { index, value, dtype } => {
-                write!(f, "element {index} is {value}, which `{dtype}` cannot hold")
+                write!(f, "element {index} is {value}, which is out of range for `{dtype}`")
             }
             RecipeError::Misfit(message) => f.write_str(message),
             RecipeError::Unreadable(message) => write!(f, "the elements cannot be read: {message}"),

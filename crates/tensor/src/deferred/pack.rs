@@ -17,10 +17,10 @@ impl LazyTensor {
     /// them. The elements are read once to check their range.
     pub fn to_packed(self, dtype: DType, shift: i32) -> Result<Buffer, RecipeError> {
         let (Some(bits), Some((low, high))) = (dtype.bits(), dtype.integer_range()) else {
-            return misfit!("integers are not packed as `{dtype}`");
+            return misfit!("integers cannot be packed as `{dtype}`");
         };
         if bits > 8 || !self.dtype().is_integer() {
-            return misfit!("elements of `{}` are not packed as `{dtype}`", self.dtype());
+            return misfit!("elements of `{}` cannot be packed as `{dtype}`", self.dtype());
         }
         let count = self.count() as usize;
         let source = self.cast_with(DType::Int32, Overflow::Refuse)?.to_buffer();
@@ -85,7 +85,7 @@ impl ByteSource for PackedIntegers {
             integers.extend(shifted.map(|integer| integer as i16));
             let Some(bytes) = pack(self.dtype, &integers) else {
                 return Err(io::Error::other(
-                    "an integer does not fit the type that it is packed as",
+                    "an integer is out of range for the type that it is packed as",
                 ));
             };
             target[place..place + bytes.len()].copy_from_slice(&bytes);

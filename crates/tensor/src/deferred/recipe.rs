@@ -92,7 +92,7 @@ impl LazyTensor {
         if expected != Some(length) {
             let expected = expected.unwrap_or_default();
             return misfit!(
-                "elements of `{dtype}` at sizes {shape:?} take {expected} bytes; there are {length}"
+                "a `{dtype}` tensor of sizes {shape:?} requires {expected} bytes, got {length}"
             );
         }
         Ok(recipe)
@@ -119,7 +119,7 @@ impl LazyTensor {
     /// Concatenates tensors along an axis.
     pub fn concat(parts: Vec<LazyTensor>, axis: usize) -> Result<LazyTensor> {
         let Some(first) = parts.first() else {
-            return misfit!("no tensors to put side by side");
+            return misfit!("expected at least one tensor to concatenate");
         };
         let (dtype, mut shape) = (first.dtype, first.shape.clone());
         if axis >= shape.len() {
@@ -131,22 +131,22 @@ impl LazyTensor {
             let beside = |at: usize| at == axis || part.shape[at] == first.shape[at];
             if !fits || !(0..shape.len()).all(beside) {
                 return misfit!(
-                    "a tensor of `{}` at sizes {:?} does not fit beside one of `{dtype}` at sizes {:?} along \
-                     axis {axis}",
+                    "a `{}` tensor of sizes {:?} cannot be concatenated with a `{dtype}` tensor of sizes {:?} \
+                     along axis {axis}",
                     part.dtype,
                     part.shape,
                     first.shape
                 );
             }
             let Some(size) = shape[axis].checked_add(part.shape[axis]) else {
-                return misfit!("the tensors are too large together");
+                return misfit!("the concatenated tensors are too large");
             };
             shape[axis] = size;
         }
         let bytes = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
         let bytes = bytes.and_then(|count| dtype.storage_bytes(count));
         if bytes.is_none_or(|bytes| bytes > isize::MAX as u64) {
-            return misfit!("the tensors are too large together");
+            return misfit!("the concatenated tensors are too large");
         }
         Ok(LazyTensor { shape, dtype, body: Body::Join { parts, axis } })
     }
@@ -171,7 +171,7 @@ impl LazyTensor {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.shape.len()) {
-            return misfit!("{order:?} is not an order of {} dimensions", self.shape.len());
+            return misfit!("{order:?} is not a permutation of {} dimensions", self.shape.len());
         }
         let shape: Vec<u64> = order.iter().map(|&from| self.shape[from]).collect();
         match &mut self.body {
@@ -205,7 +205,7 @@ impl LazyTensor {
         let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
         let count = if shape.contains(&0) { Some(0) } else { count };
         if count != Some(self.count()) {
-            return misfit!("sizes {:?} do not become {shape:?}", self.shape);
+            return misfit!("sizes {:?} cannot be reshaped to {shape:?}", self.shape);
         }
         match &mut self.body {
             Body::View { view, .. } if view.is_contiguous() => {
@@ -230,7 +230,7 @@ impl LazyTensor {
         let end = start.checked_add(length);
         if self.shape.get(axis).is_none_or(|&size| end.is_none_or(|end| end > size)) {
             return misfit!(
-                "{length} elements from {start} on are out of range along axis {axis} of {:?}",
+                "{length} elements at offset {start} are out of range along axis {axis} of sizes {:?}",
                 self.shape
             );
         }
@@ -259,7 +259,7 @@ impl LazyTensor {
             return Ok(self);
         }
         if !is_numeric(dtype) || !is_numeric(self.dtype) {
-            return misfit!("elements of `{}` are not cast to `{dtype}`", self.dtype);
+            return misfit!("elements of `{}` cannot be cast to `{dtype}`", self.dtype);
         }
         if matches!(overflow, Overflow::Refuse | Overflow::KeepBounds) {
             self.check_range(dtype, overflow)?;
@@ -423,7 +423,7 @@ impl LazyTensor {
         let size = self.shape.get(axis).copied();
         if numbers.len() != 1 && size != Some(numbers.len() as u64) {
             return misfit!(
-                "{} numbers along axis {axis} of sizes {:?}",
+                "{} numbers do not match axis {axis} of sizes {:?}",
                 numbers.len(),
                 self.shape
             );
@@ -452,9 +452,7 @@ impl LazyTensor {
     fn with_step(mut self, step: Step) -> Result<LazyTensor> {
         let dtype = self.dtype;
         if !matches!(dtype, DType::Fp16 | DType::Bf16 | DType::Fp32) {
-            return misfit!(
-                "elements of `{dtype}` are not computed with; cast them to a float first"
-            );
+            return misfit!("arithmetic on `{dtype}` is not supported; cast to a float type first");
         }
         match &mut self.body {
             Body::Join { parts, .. } => {

@@ -54,11 +54,11 @@ impl View {
     ) -> Result<View, RecipeError> {
         let width = match dtype.bits() {
             Some(bits) if bits % 8 == 0 => bits as usize / 8,
-            _ => return misfit!("elements of `{dtype}` do not have whole bytes"),
+            _ => return misfit!("elements of `{dtype}` do not occupy whole bytes"),
         };
         if shape.len() != strides.len() || shape.len() > MAX_RANK {
             return misfit!(
-                "there are {} sizes and {} strides; there have to be as many, and at most {MAX_RANK}",
+                "the numbers of sizes ({}) and strides ({}) must be equal and at most {MAX_RANK}",
                 shape.len(),
                 strides.len()
             );
@@ -78,8 +78,8 @@ impl View {
         match view {
             Some(view) if view.lies_within() => Ok(view),
             Some(View { source, .. }) => misfit!(
-                "elements of `{dtype}` at sizes {shape:?}, strides {strides:?} and offset {offset} do not \
-                 lie within {} bytes",
+                "a `{dtype}` view of sizes {shape:?}, strides {strides:?} and offset {offset} is outside \
+                 the buffer of {} bytes",
                 source.len()
             ),
             None => misfit!("sizes {shape:?} and strides {strides:?} are too large"),

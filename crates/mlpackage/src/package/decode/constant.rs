@@ -98,7 +98,7 @@ fn tensor_type(mut reader: Reader<'_>, budget: &mut Budget) -> Result<TensorType
             1 => {
                 let code = field.int32("dataType")?;
                 let found = dtype_from_code(code).ok_or_else(|| {
-                    let message = format!("the data type {code} is not known");
+                    let message = format!("unknown data type {code}");
                     Error::new(ErrorKind::Unsupported, message).at(field.offset)
                 })?;
                 field.once(&mut dtype, "dataType", found)?;
@@ -110,7 +110,7 @@ fn tensor_type(mut reader: Reader<'_>, budget: &mut Budget) -> Result<TensorType
                 shape.push(dimension(&field, "dimensions")?);
             }
             4 => {
-                let message = "a tensor's type has attributes, which no known program has";
+                let message = "a tensor type has attributes, which are not supported";
                 return Err(Error::new(ErrorKind::Unsupported, message).at(field.offset));
             }
             _ => return Err(unknown_field(&field, "the type of a tensor")),
@@ -193,7 +193,7 @@ fn value(mut reader: Reader<'_>, depth: u32, budget: &mut Budget) -> Result<Cons
         match field.number {
             1 if field.bytes("docString")?.is_empty() => {}
             1 => {
-                let message = "a value has a `docString`, which no known program has";
+                let message = "a value has a `docString`, which is not supported";
                 return Err(Error::new(ErrorKind::Unsupported, message).at(field.offset));
             }
             2 => field.once(&mut declared, "type", ty(&field, "type", 0, budget)?)?,
@@ -210,10 +210,10 @@ fn value(mut reader: Reader<'_>, depth: u32, budget: &mut Budget) -> Result<Cons
             ConstantData::Weight(weight.map_err(|e| e.at(field.offset).within("blobFileValue"))?)
         }
         (Some(_), Some(field)) => {
-            let message = "a value is both here and in a weight file";
+            let message = "a value has both an immediate value and a location in a weight file";
             return Err(malformed(message, field.offset));
         }
-        (None, None) => return Err(missing("what a value is", start)),
+        (None, None) => return Err(missing("the content of a value", start)),
     };
     Ok(Constant { ty, data })
 }
@@ -228,10 +228,13 @@ fn blob_value(mut reader: Reader<'_>, ty: &Type) -> Result<Weight> {
         }
     }
     let Some(tensor) = ty.as_tensor() else {
-        return Err(Error::new(ErrorKind::ModelFile, format!("a `{ty}` is in a weight file")));
+        return Err(Error::new(
+            ErrorKind::ModelFile,
+            format!("a `{ty}` cannot be stored in a weight file"),
+        ));
     };
     if weights::code(tensor.dtype).is_none() {
-        let message = format!("a `{tensor}` is in a weight file, which cannot hold its elements");
+        let message = format!("weight files do not support the element type of a `{tensor}`");
         return Err(Error::new(ErrorKind::ModelFile, message));
     }
     if tensor.storage_bytes().is_none() {
@@ -271,7 +274,7 @@ fn immediate_value(
         };
         field.once(&mut found, "an immediate value", data)?;
     }
-    found.ok_or_else(|| missing("what an immediate value is", field.offset))
+    found.ok_or_else(|| missing("the content of an immediate value", field.offset))
 }
 
 fn sequence(
@@ -290,7 +293,8 @@ fn sequence(
         }
     }
     if length.is_some_and(|length| length != parts.len() as u64) {
-        let message = format!("a {name} of {} values has {}", length.unwrap_or(0), parts.len());
+        let message =
+            format!("a {name} must have {} values, got {}", length.unwrap_or(0), parts.len());
         return Err(malformed(message, field.offset));
     }
     Ok(ConstantData::Sequence(parts))
@@ -327,7 +331,7 @@ fn elements(
 ) -> Result<ConstantData> {
     let start = reader.offset();
     let Some(expected) = tensor.element_count() else {
-        let message = format!("a value is a `{tensor}`, whose size is not definite");
+        let message = format!("the size of a `{tensor}` value cannot be determined");
         return Err(malformed(message, start));
     };
     let mut found = None;
@@ -348,16 +352,16 @@ fn elements(
         // Old writers write no elements for an empty tensor.
         None if expected == 0 && tensor.dtype == DType::String => ConstantData::Strings(Vec::new()),
         None if expected == 0 => ConstantData::Bytes(Buffer::from(Vec::new())),
-        None => return Err(missing("the elements of a tensor", start)),
+        None => return Err(missing("the data of a tensor", start)),
     };
     let (found, expected, unit) = match &data {
         ConstantData::Strings(strings) => (strings.len() as u64, Some(expected), "strings"),
         ConstantData::Bytes(bytes) => (bytes.len() as u64, tensor.storage_bytes(), "bytes"),
-        _ => return Err(missing("the elements of a tensor", start)),
+        _ => return Err(missing("the data of a tensor", start)),
     };
     if Some(found) != expected {
         let expected = expected.map_or("more than 2^64".to_owned(), |count| count.to_string());
-        let message = format!("a `{tensor}` takes {expected} {unit}; found {found}");
+        let message = format!("a `{tensor}` requires {expected} {unit}, found {found}");
         return Err(malformed(message, start));
     }
     Ok(data)
@@ -402,7 +406,7 @@ fn numbers(
                     let value = f32::from_le_bytes(*chunk);
                     let rounded = f16::from_f32(value);
                     if rounded.to_f32() != value && !value.is_nan() {
-                        let message = format!("{value} is not exact in `fp16`");
+                        let message = format!("{value} is not exactly representable in `fp16`");
                         return Err(malformed(message, field.offset));
                     }
                     bytes.extend_from_slice(&rounded.to_le_bytes());
@@ -424,8 +428,10 @@ fn numbers(
         bytes = coremill_tensor::packed::pack(dtype, &narrow)
             .ok_or_else(|| wrong_field(kind, dtype, start))?;
     }
-    if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
-        return Err(malformed("found another byte than 0 and 1 for a `bool`", start));
+    if dtype == DType::Bool
+        && let Some(byte) = bytes.iter().find(|&&byte| byte > 1)
+    {
+        return Err(malformed(format!("a `bool` must be 0 or 1, got {byte}"), start));
     }
     budget.consume_budget::<Buffer>(bytes.len() + size_of::<Vec<u8>>(), start)?;
     Ok(ConstantData::Bytes(Buffer::from(bytes)))

@@ -80,7 +80,7 @@ fn metadata(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Metadata> {
                 let (key, value) = map_entry(&field, "userDefined")?;
                 let value = value.map_or(Ok(""), |value| value.string("userDefined"))?;
                 let entries = &mut metadata.user_defined;
-                count(&mut entries.len(), limits::ENTRIES, "notes", field.offset)?;
+                count(&mut entries.len(), limits::ENTRIES, "metadata entries", field.offset)?;
                 budget.consume_budget::<(String, String)>(key.len() + value.len(), field.offset)?;
                 entries.push((key.to_owned(), value.to_owned()));
             }

@@ -77,7 +77,7 @@ pub(crate) fn any(bytes: &[u8]) -> Result<ModelContent> {
     let mut found = Message::default();
     let kind = found.read(Reader::new(bytes))?;
     let Some(kind) = kind else {
-        let message = "the file holds no model of a kind that is known";
+        let message = "the file contains no model of a known kind";
         let error = Error::new(ErrorKind::OtherModel, message);
         return Err(error.with_hint("is this a Core ML model file?"));
     };
@@ -190,7 +190,7 @@ impl<'b> Message<'b> {
         }
         if !names.is_empty() && names.len() != pipeline.stages.len() {
             let (stages, names) = (pipeline.stages.len(), names.len());
-            let message = format!("a pipeline of {stages} stages has {names} names for them");
+            let message = format!("a pipeline of {stages} stages has {names} stage names");
             return Err(malformed(message, field.offset));
         }
         for (stage, name) in pipeline.stages.iter_mut().zip(names) {
@@ -244,7 +244,8 @@ impl Budget {
             }
             None => {
                 let message = format!(
-                    "the model takes more than {} bytes of memory, out of proportion to its file",
+                    "the model requires more than {} bytes of memory, which is out of proportion to its \
+                     file size",
                     self.allowed
                 );
                 Err(Error::new(ErrorKind::Limit, message).at(offset))

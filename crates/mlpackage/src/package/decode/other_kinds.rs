@@ -58,8 +58,8 @@ pub(super) fn refusal(kind: &Field<'_>, version: i32) -> Error {
     };
     let content = content.unwrap_or_default();
     let read = match kind.number {
-        200..=202 => "only pipelines of `mlProgram` are read",
-        _ => "only `mlProgram` is read",
+        200..=202 => "only pipelines of `mlProgram` are supported",
+        _ => "only `mlProgram` is supported",
     };
     let message =
         format!("the model is a `{shown}`{content}, in version {version} of the format; {read}");

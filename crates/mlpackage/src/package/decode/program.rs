@@ -50,7 +50,7 @@ pub(super) fn program(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Pro
     program.functions.sort_by(|left, right| left.name.cmp(&right.name));
     let twice = program.functions.windows(2).find(|pair| pair[0].name == pair[1].name);
     if let Some([function, _]) = twice {
-        let message = format!("there are two functions `{}`", shortened(&function.name));
+        let message = format!("two functions are named `{}`", shortened(&function.name));
         return Err(malformed(message, start));
     }
     Ok(program)
@@ -77,8 +77,11 @@ fn function(name: &str, mut reader: Reader<'_>, budget: &mut Budget) -> Result<F
     let opset = Opset::from_name(text).ok_or_else(|| {
         let known: Vec<String> =
             Opset::ALL.iter().map(|opset| format!("`{}`", opset.name())).collect();
-        let message =
-            format!("the opset `{}` is not known; known are {}", shortened(text), known.join(", "));
+        let message = format!(
+            "unknown opset `{}`; the known opsets are {}",
+            shortened(text),
+            known.join(", ")
+        );
         Error::new(ErrorKind::Unsupported, message).at(start)
     })?;
 
@@ -142,7 +145,7 @@ impl<'a> FunctionDecoder<'a, '_> {
         self.function.block_mut(block).attributes = sorted(attributes)?;
         self.function.block_mut(block).unknown = unknown;
         if let (1, Some(field)) = (depth, inputs.first()) {
-            let message = "the body of a function has inputs other than the function's";
+            let message = "the body of a function has inputs of its own, which is not supported";
             return Err(Error::new(ErrorKind::Unsupported, message).at(field.offset));
         }
 
@@ -280,7 +283,7 @@ impl<'a> FunctionDecoder<'a, '_> {
                 };
                 field.once(&mut found, "a binding", binding)?;
             }
-            bindings.push(found.ok_or_else(|| missing("what is bound", field.offset))?);
+            bindings.push(found.ok_or_else(|| missing("the content of a binding", field.offset))?);
         }
         Ok(bindings)
     }
@@ -313,10 +316,7 @@ impl<'a> FunctionDecoder<'a, '_> {
         scope: &mut Vec<&'a str>,
     ) -> Result<()> {
         if self.names.insert(name, value).is_some() {
-            return Err(malformed(
-                format!("there is a second value `{}`", shortened(name)),
-                offset,
-            ));
+            return Err(malformed(format!("two values are named `{}`", shortened(name)), offset));
         }
         scope.push(name);
         Ok(())
@@ -324,7 +324,7 @@ impl<'a> FunctionDecoder<'a, '_> {
 
     fn known(&self, name: &str, offset: u64) -> Result<ValueId> {
         self.names.get(name).copied().ok_or_else(|| {
-            let message = format!("no value `{}` is defined before this", shortened(name));
+            let message = format!("the value `{}` is not defined before its use", shortened(name));
             malformed(message, offset)
         })
     }
@@ -356,7 +356,7 @@ fn sorted(mut attributes: Vec<(String, Constant)>) -> Result<Attributes> {
     attributes.sort_by(|left, right| left.0.cmp(&right.0));
     let mut found = Attributes::default();
     for (name, constant) in attributes {
-        let message = format!("there are two attributes `{}`", shortened(&name));
+        let message = format!("two attributes are named `{}`", shortened(&name));
         if found.insert(name, constant).is_some() {
             return Err(Error::new(ErrorKind::ModelFile, message));
         }

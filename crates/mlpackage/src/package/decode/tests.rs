@@ -389,21 +389,21 @@ fn rejects_values_that_contradict_their_type() {
     };
     use ErrorKind::{Limit, ModelFile, Unsupported};
     let cases: Vec<(&str, Vec<u8>, ErrorKind, &str)> = vec![
-        ("few", tensor(DType::Int32, &[3], 2, &[1, 2]), ModelFile, "takes 12 bytes; found 8"),
-        ("many", tensor(DType::Fp16, &[2], 7, &[1; 5]), ModelFile, "takes 4 bytes; found 5"),
-        ("strings", tensor(DType::String, &[2], 4, b"a"), ModelFile, "takes 2 strings; found 1"),
-        ("sub-byte", tensor(DType::UInt3, &[3], 7, &[1]), ModelFile, "takes 2 bytes; found 1"),
+        ("few", tensor(DType::Int32, &[3], 2, &[1, 2]), ModelFile, "requires 12 bytes, found 8"),
+        ("many", tensor(DType::Fp16, &[2], 7, &[1; 5]), ModelFile, "requires 4 bytes, found 5"),
+        ("strings", tensor(DType::String, &[2], 4, b"a"), ModelFile, "requires 2 strings, found 1"),
+        ("sub-byte", tensor(DType::UInt3, &[3], 7, &[1]), ModelFile, "requires 2 bytes, found 1"),
         (
             "overflow",
             tensor(DType::Int8, &[1 << 40, 1 << 40], 7, &[1]),
             ModelFile,
-            "whose size is not definite",
+            "value cannot be determined",
         ),
         (
             "overflow in bytes",
             tensor(DType::Fp64, &[1 << 62], 6, &[]),
             ModelFile,
-            "takes more than 2^64 bytes",
+            "requires more than 2^64 bytes",
         ),
         ("range", tensor(DType::UInt2, &[1], 2, &[4]), ModelFile, "4 is out of range for `uint2`"),
         (
@@ -422,11 +422,11 @@ fn rejects_values_that_contradict_their_type() {
             "inexact",
             tensor(DType::Fp16, &[1], 1, &[1, 0, 0, 0]),
             ModelFile,
-            "is not exact in `fp16`",
+            "is not exactly representable in `fp16`",
         ),
-        ("bool", tensor(DType::Bool, &[1], 7, &[2]), ModelFile, "another byte than 0 and 1"),
+        ("bool", tensor(DType::Bool, &[1], 7, &[2]), ModelFile, "must be 0 or 1, got 2"),
         ("text", tensor(DType::String, &[1], 7, b"a"), ModelFile, "are in the field `bytes`"),
-        ("unknown elements", tensor(DType::Fp32, &[1], 8, &[4]), Unsupported, "has a field 8"),
+        ("unknown elements", tensor(DType::Fp32, &[1], 8, &[4]), Unsupported, "unknown field 8"),
         ("rank", tensor(DType::Fp32, &[1; 33], 1, &[0; 4]), Limit, "more than 32 dimensions"),
         (
             "no type",
@@ -438,7 +438,7 @@ fn rejects_values_that_contradict_their_type() {
             "nothing",
             value_file(&|writer| tensor_type(writer, 2, DType::Fp32, &[1])),
             ModelFile,
-            "what a value is is missing",
+            "the content of a value is missing",
         ),
         (
             "both",
@@ -447,7 +447,7 @@ fn rejects_values_that_contradict_their_type() {
                 writer.message(5, |writer| writer.string(1, "@model_path/w"));
             }),
             ModelFile,
-            "both here and in a weight file",
+            "both an immediate value and a location in a weight file",
         ),
         (
             "weights of bool",
@@ -456,7 +456,7 @@ fn rejects_values_that_contradict_their_type() {
                 writer.message(5, |writer| writer.string(1, "@model_path/w"));
             }),
             ModelFile,
-            "which cannot hold its elements",
+            "do not support the element type",
         ),
         (
             "documentation",
@@ -471,7 +471,7 @@ fn rejects_values_that_contradict_their_type() {
                 writer.uint64(77, 1);
             }),
             Unsupported,
-            "a value has a field 77 that is not known",
+            "unknown field 77 in a value",
         ),
         (
             "list for a tensor",
@@ -489,7 +489,7 @@ fn rejects_values_that_contradict_their_type() {
                 tensor_value(writer, DType::Int8, &[1], 7, &[1]);
             }),
             ModelFile,
-            "occurs twice",
+            "found `type` twice",
         ),
     ];
     for (name, bytes, kind, shown) in cases {
@@ -514,7 +514,12 @@ fn rejects_malformed_and_unsupported_types() {
     use ErrorKind::{Limit, ModelFile, Unsupported};
     let cases: Vec<(&str, Vec<u8>, ErrorKind, &str)> = vec![
         ("empty", ty(&|_| {}), ModelFile, "the kind of a type is missing"),
-        ("unknown", ty(&|writer| writer.message(6, |_| {})), Unsupported, "a type has a field 6"),
+        (
+            "unknown",
+            ty(&|writer| writer.message(6, |_| {})),
+            Unsupported,
+            "unknown field 6 in a type",
+        ),
         ("no data type", tensor(&|_| {}), ModelFile, "`dataType` is missing"),
         ("data type", tensor(&|writer| writer.int64(1, 99)), Unsupported, "data type 99"),
         (
@@ -549,7 +554,7 @@ fn rejects_malformed_and_unsupported_types() {
             "attributes",
             tensor(&|writer| writer.message(4, |_| {})),
             Unsupported,
-            "a tensor's type has attributes",
+            "a tensor type has attributes",
         ),
         (
             "dimension",
@@ -603,8 +608,8 @@ fn rejects_malformed_and_unsupported_programs() {
             "undefined",
             block(&|writer| operation(writer, "relu", "nothing", "y")),
             ModelFile,
-            "functions[main].block_specializations[CoreML8].operations[0].inputs[x]: no value \
-             `nothing` is defined before this",
+            "functions[main].block_specializations[CoreML8].operations[0].inputs[x]: the value \
+             `nothing` is not defined before its use",
         ),
         (
             "cycle",
@@ -613,19 +618,19 @@ fn rejects_malformed_and_unsupported_programs() {
                 operation(writer, "relu", "a", "b");
             }),
             ModelFile,
-            "no value `b` is defined before this",
+            "the value `b` is not defined before its use",
         ),
         (
             "itself",
             block(&|writer| operation(writer, "relu", "y", "y")),
             ModelFile,
-            "no value `y` is defined before this",
+            "the value `y` is not defined before its use",
         ),
         (
             "undefined output",
             block(&|writer| writer.string(2, "y")),
             ModelFile,
-            "no value `y` is defined before this",
+            "the value `y` is not defined before its use",
         ),
         (
             "no operator",
@@ -645,13 +650,13 @@ fn rejects_malformed_and_unsupported_programs() {
                 });
             }),
             ModelFile,
-            "what is bound is missing",
+            "the content of a binding is missing",
         ),
         (
             "inputs of a body",
             block(&|writer| value(writer, 1, "x")),
             Unsupported,
-            "inputs other than the function's",
+            "inputs of its own",
         ),
         (
             "version",
@@ -663,7 +668,7 @@ fn rejects_malformed_and_unsupported_programs() {
             "opset",
             program_file(&|writer| function_entry(writer, "main", "CoreML99", &|_| {})),
             Unsupported,
-            "the opset `CoreML99` is not known; known are `CoreML5`",
+            "unknown opset `CoreML99`; the known opsets are `CoreML5`",
         ),
         (
             "no block",
@@ -683,9 +688,9 @@ fn rejects_malformed_and_unsupported_programs() {
                 function_entry(writer, "main", "CoreML8", &|_| {});
             }),
             ModelFile,
-            "two functions `main`",
+            "two functions are named `main`",
         ),
-        ("no model", vec![], ErrorKind::OtherModel, "no model of a kind that is known"),
+        ("no model", vec![], ErrorKind::OtherModel, "no model of a known kind"),
         ("not a model", b"not a model at all".to_vec(), ModelFile, "byte"),
     ];
     for (name, bytes, kind, shown) in cases {

@@ -53,7 +53,7 @@ pub(super) fn constant(
                     writer.string(1, &place.file);
                     writer.uint64(2, place.offset);
                 }),
-                None => failure.note(|| "a weight has no place in a weight file".to_owned()),
+                None => failure.note(|| "a weight has no location in a weight file".to_owned()),
             },
             _ => writer.message(3, |writer| immediate(writer, constant, places, failure)),
         }
@@ -82,7 +82,7 @@ fn immediate(writer: &mut Writer, constant: &Constant, places: Places<'_>, failu
                 });
             }
         }),
-        (_, ty) => failure.note(|| format!("a constant of type `{ty}` holds something else")),
+        (_, ty) => failure.note(|| format!("a constant of type `{ty}` has data of another kind")),
     }
 }
 
@@ -92,7 +92,7 @@ fn elements(writer: &mut Writer, tensor: &TensorType, data: &ConstantData, failu
         (ConstantData::Strings(strings), DType::String) => {
             if Some(strings.len() as u64) != tensor.element_count() {
                 let found = strings.len();
-                failure.note(|| format!("a constant of type `{tensor}` holds {found} strings"));
+                failure.note(|| format!("{found} strings do not fit the type `{tensor}`"));
             }
             writer.message(field as u32, |writer| {
                 strings.iter().for_each(|text| writer.bytes_always(1, text.as_bytes()));
@@ -102,11 +102,11 @@ fn elements(writer: &mut Writer, tensor: &TensorType, data: &ConstantData, failu
             let bytes = buffer.as_bytes();
             if tensor.storage_bytes() != Some(bytes.len() as u64) {
                 let found = bytes.len();
-                failure.note(|| format!("a constant of type `{tensor}` holds {found} bytes"));
+                failure.note(|| format!("{found} bytes do not fit the type `{tensor}`"));
             }
             writer.message(field as u32, |writer| numbers(writer, field, dtype, bytes));
         }
-        _ => failure.note(|| format!("a constant of type `{tensor}` holds something else")),
+        _ => failure.note(|| format!("a constant of type `{tensor}` has data of another kind")),
     }
 }
 

@@ -75,7 +75,7 @@ fn checked(writer: Writer, failure: Failure) -> Result<Vec<u8>> {
     let bytes = writer.finish();
     if bytes.len() as u64 > limits::MODEL_BYTES {
         let message = format!(
-            "the model file would take {} bytes; at most {} may",
+            "the model file would have {} bytes; the maximum is {}",
             bytes.len(),
             limits::MODEL_BYTES
         );

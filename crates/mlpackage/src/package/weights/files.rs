@@ -146,7 +146,7 @@ impl WeightFiles {
                 Ok(())
             }
             (ConstantData::Weight(_), None) => {
-                let message = format!("a `{}` is in a weight file", constant.ty);
+                let message = format!("a `{}` cannot be stored in a weight file", constant.ty);
                 Err(Error::new(ErrorKind::Weights, message))
             }
             (ConstantData::Sequence(parts), _) => {
@@ -237,8 +237,8 @@ impl OpenFile {
             if let Some((&other, &other_end)) = before.filter(|&(_, &other_end)| other_end > start)
             {
                 let message = format!(
-                    "the bytes {start} to {end} of a weight overlap the bytes {other} to {other_end} \
-                     of another"
+                    "bytes {start} to {end} of a weight overlap bytes {other} to {other_end} of another \
+                     weight"
                 );
                 return Err(Error::new(ErrorKind::Weights, message).at(offset));
             }
@@ -253,7 +253,7 @@ pub(super) fn check_header(content: &Buffer) -> Result<u32> {
     let mut bytes = [0; HEADER_BYTES];
     if content.len() < HEADER_BYTES {
         let message = format!(
-            "a weight file begins with {HEADER_BYTES} bytes; this one has {}",
+            "a weight file has a header of {HEADER_BYTES} bytes; this file has only {} bytes",
             content.len()
         );
         return Err(Error::new(ErrorKind::Weights, message).at(0));
@@ -280,8 +280,8 @@ pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
         return Err(fail(format!("the offset {offset} of a weight is inside the file's header")));
     }
     let mut bytes = [0; HEADER_BYTES];
-    let start =
-        usize::try_from(offset).map_err(|_| fail(format!("a weight begins at {offset}")))?;
+    let start = usize::try_from(offset)
+        .map_err(|_| fail(format!("the offset {offset} of a weight is too large")))?;
     content.read_at(start, &mut bytes).map_err(|error| Error::io("read the weight file", error))?;
     let record = Record::from_bytes(&bytes, offset)?;
     if !record.data.is_multiple_of(ALIGNMENT) {
@@ -300,7 +300,7 @@ pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
 
 fn outside(record: &Record, length: u64) -> String {
     let (bytes, data) = (record.bytes, record.data);
-    format!("a weight of {bytes} bytes at {data} is outside the file of {length} bytes")
+    format!("a weight of {bytes} bytes at offset {data} is outside the file of {length} bytes")
 }
 
 /// Checks that a record matches its declaration in the program.
@@ -315,7 +315,7 @@ fn check_declared(record: &Record, ty: &TensorType) -> std::result::Result<(), S
     }
     let expected = ty.element_count().and_then(|count| Record::of(ty.dtype, count, 0));
     let Some(expected) = expected else {
-        return Err(format!("the model declares `{ty}`, whose size is not definite"));
+        return Err(format!("the model declares `{ty}`, whose size cannot be determined"));
     };
     if (record.bytes, record.padding_bits) != (expected.bytes, expected.padding_bits) {
         return Err(format!(

@@ -83,7 +83,7 @@ impl<'p> Layout<'p> {
             if let Err(problem) = directory::check_path(path) {
                 let shown = shortened(&file);
                 let message = format!(
-                    "a weight goes to the file `{shown}`, whose path under `{MODEL_PATH}` {problem}"
+                    "a weight is stored in the file `{shown}`, whose path under `{MODEL_PATH}` {problem}"
                 );
                 return Err(Error::new(ErrorKind::Unwritable, message));
             }
@@ -168,7 +168,9 @@ impl<'p> Layout<'p> {
             let target = place(path).and_then(|place| target.get_mut(place));
             match target.filter(|target| target.len() as u64 == length) {
                 Some(target) => stream::write_to(target, fill),
-                None => Err(io::Error::other(format!("no place for {length} bytes"))),
+                None => Err(io::Error::other(format!(
+                    "the target does not have {length} bytes for this file"
+                ))),
             }
         })
     }
@@ -189,7 +191,7 @@ impl<'p> Layout<'p> {
                     hash(&path, length_of(records), &|offset, window| fill(records, offset, window))
                 }
             };
-            let failed = |error| Error::io(format!("read what goes to {path}"), error);
+            let failed = |error| Error::io(format!("read the contents of {path}"), error);
             Ok(WrittenFile { hash: hash.map_err(failed)?, path })
         };
         self.files.iter().map(&mut written).collect()
@@ -201,7 +203,7 @@ impl<'p> Layout<'p> {
             let fail = |message: String| Error::new(ErrorKind::Unwritable, message);
             let record = ty.element_count().and_then(|count| Record::of(ty.dtype, count, 0));
             let Some(record) = record else {
-                return Err(fail(format!("a `{ty}` cannot be in a weight file")));
+                return Err(fail(format!("a `{ty}` cannot be stored in a weight file")));
             };
             let Some(data) = &weight.data else {
                 let message = format!("a weight of type `{ty}` was read without its elements");
@@ -209,7 +211,7 @@ impl<'p> Layout<'p> {
             };
             if data.len() as u64 != record.bytes {
                 let message = format!(
-                    "a weight of type `{ty}` takes {} bytes; it holds {}",
+                    "a weight of type `{ty}` requires {} bytes, got {}",
                     record.bytes,
                     data.len()
                 );
@@ -380,7 +382,7 @@ fn weights_of<'p>(
         ConstantData::Weight(weight) => match constant.ty.as_tensor() {
             Some(ty) => visit(weight, ty),
             None => {
-                let message = format!("a `{}` cannot be in a weight file", constant.ty);
+                let message = format!("a `{}` cannot be stored in a weight file", constant.ty);
                 Err(Error::new(ErrorKind::Unwritable, message))
             }
         },

@@ -141,7 +141,7 @@ impl Record {
     fn from_bytes(bytes: &[u8; HEADER_BYTES], offset: u64) -> Result<Record, Error> {
         let sentinel = u32_at(bytes, 0);
         if sentinel != SENTINEL {
-            let message = format!("no weight begins here: found {sentinel:#010x}");
+            let message = format!("no weight record starts here: found {sentinel:#010x}");
             return Err(Error::new(ErrorKind::Weights, message).at(offset));
         }
         let code = u32_at(bytes, 4);

@@ -59,7 +59,12 @@ type Take<'t> = dyn Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync + 't;
 
 /// Fills all windows of `length` bytes, passes each to `take`, and returns the hash of all windows.
 fn flow(length: u64, fill: &Fill<'_>, take: &Take<'_>) -> io::Result<blake3::Hash> {
-    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
+    let too_long = || {
+        io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{length} bytes exceed the address space"),
+        )
+    };
     let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
     let hashes = Hashes::new(count);
     for_each_window(length, WINDOW, |offset, window| {

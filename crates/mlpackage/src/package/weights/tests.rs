@@ -86,10 +86,10 @@ fn rejects_corrupt_records_and_references() {
     type Damage = fn(&mut Vec<u8>);
     let fp16 = TensorType::fixed(DType::Fp16, &[8]);
     let cases: Vec<(&str, Damage, u64, TensorType, &str)> = vec![
-        ("no header", |b| b.truncate(63), 64, fp16.clone(), "begins with 64 bytes"),
+        ("no header", |b| b.truncate(63), 64, fp16.clone(), "has a header of 64 bytes"),
         ("version", |b| b[4] = 1, 64, fp16.clone(), "must have version 2, got 1"),
-        ("sentinel", |b| b[64] = 0, 64, fp16.clone(), "no weight begins here"),
-        ("between records", |_| {}, 128, fp16.clone(), "no weight begins here"),
+        ("sentinel", |b| b[64] = 0, 64, fp16.clone(), "no weight record starts here"),
+        ("between records", |_| {}, 128, fp16.clone(), "no weight record starts here"),
         ("misaligned", |_| {}, 65, fp16.clone(), "not a multiple of 64"),
         ("the header", |_| {}, 0, fp16.clone(), "inside the file's header"),
         ("outside", |_| {}, 1 << 20, fp16.clone(), "beyond the file's 258 bytes"),
@@ -137,7 +137,7 @@ fn rejects_corrupt_records_and_references() {
             |_| {},
             64,
             TensorType::fixed(DType::Fp16, &[1 << 40, 1 << 40]),
-            "not definite",
+            "cannot be determined",
         ),
     ];
     for (name, damage, offset, ty, message) in cases {
@@ -173,7 +173,7 @@ fn rejects_weight_paths_outside_package() {
     for (name, message) in [
         ("weights/weight.bin", "is not under `@model_path/`"),
         ("/etc/passwd", "is not under `@model_path/`"),
-        ("@model_path/../../secret", "has a part `.` or `..`"),
+        ("@model_path/../../secret", "has a component `.` or `..`"),
         ("@model_path//etc/passwd", "is absolute"),
         ("@model_path/", "is empty"),
         ("@model_path/a:b", "is not portable"),
@@ -449,9 +449,9 @@ fn merges_same_named_weight_files() {
 #[test]
 fn rejects_weights_that_cannot_be_stored() {
     let cases = [
-        (Constant::weight(DType::Fp16, &[16], vec![0; 31]), "takes 32 bytes; it holds 31"),
-        (Constant::weight(DType::Bool, &[16], vec![0; 16]), "cannot be in a weight file"),
-        (Constant::weight(DType::Int8, &[1 << 40, 1 << 40], vec![]), "cannot be in a weight file"),
+        (Constant::weight(DType::Fp16, &[16], vec![0; 31]), "requires 32 bytes, got 31"),
+        (Constant::weight(DType::Bool, &[16], vec![0; 16]), "cannot be stored in a weight file"),
+        (Constant::weight(DType::Int8, &[1 << 40, 1 << 40], vec![]), "cannot be stored in a"),
     ];
     for (constant, message) in cases {
         let program = program([constant]);
