@@ -292,7 +292,7 @@ def test_rules_requantize_selected_gguf_weights(tmp_path):
         ("constexpr_blockwise_shift_scale", "_quantized"),
         ("constexpr_lut_to_dense", "_palettized"),
     }
-    with pytest.raises(coremill.Error, match="no scales for blocks of weights, as rule 1 has"):
+    with pytest.raises(coremill.Error, match="block-wise weight scales, which rule 1 uses"):
         llm.convert(path, tmp_path / "ane", layout="chunks", context=64, rules=[{"linear": "int4", "block": 32}])
 
 

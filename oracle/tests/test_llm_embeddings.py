@@ -197,7 +197,7 @@ def test_rejects_unsupported_sentence_transformers_modules(tmp_path, coremill_fa
     modules.append({"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (folder / "modules.json").write_text(json.dumps(modules))
     assert "the module `Dense` of `modules.json` is not supported" in coremill_fails("embed", folder, "-p", "a")
-    assert "is a family of embedding models, which generate no text" in coremill_fails("generate", folder, "-p", "a")
+    assert "is a family of embedding models, which do not generate text" in coremill_fails("generate", folder, "-p", "a")
 
 
 def served(model, body):

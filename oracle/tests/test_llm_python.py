@@ -95,7 +95,7 @@ def test_rejects_invalid_options_and_long_prompts(converted: dict[str, Path], tm
         llm.load(tmp_path / "absent")
     with pytest.raises(coremill.Error, match="`weights` is `int3`; expected `exact`, `fp16`, `int8`, `int4`, `lut4`, `lut6`"):
         llm.convert(TINY, tmp_path / "out", weights="int3")
-    with pytest.raises(coremill.Error, match="needs the layout `coremill`"):
+    with pytest.raises(coremill.Error, match="requires the layout `coremill`"):
         llm.convert(TINY, tmp_path / "m.mlpackage", layout="executorch")
     model = llm.load(converted["executorch"])
     assert model.context == CONTEXT

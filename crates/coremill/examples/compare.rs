@@ -28,7 +28,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         };
         let figures = figures(reference, other)?;
-        println!("{name}: {:.1} dB, {:.1e} apart at most", figures.snr(), figures.max_absolute);
+        println!(
+            "{name}: {:.1} dB, maximum difference {:.1e}",
+            figures.snr(),
+            figures.max_absolute
+        );
     }
     Ok(())
 }

@@ -323,7 +323,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
         if !to.exists() {
             moves.push((from, to));
         } else if !same_content(&from, &to).map_err(failed)? {
-            let message = format!("{} exists and holds other weights", to.display());
+            let message = format!("{} already exists with different weights", to.display());
             return Err(Error::new(message).with_hint("save the text in a directory of its own"));
         }
     }

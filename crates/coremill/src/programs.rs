@@ -206,7 +206,7 @@ pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<LoweredPr
     let vain: Vec<String> =
         lowered.reports.iter().flat_map(|report| report.skipped_in_vain.clone()).collect();
     if let Some(name) = vain.first() {
-        let message = format!("`skip_ops` names `{name}`, which no call of the program has");
+        let message = format!("`skip_ops` names `{name}`, which matches no call of the program");
         return Err(Error::new(message).with_kind(ErrorKind::Argument));
     }
     Ok(LoweredProgram {

@@ -100,7 +100,7 @@ impl LanguageModel {
         let config = self.config();
         refuse_block_scales(options)?;
         if !options.rules.is_empty() {
-            let message = "bundles of ANEMLL state one form of weights, and rules choose several";
+            let message = "ANEMLL bundles have one weight format, so rules are not supported";
             let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("choose `weights`, or the profile `ane` without a layout"));
         }
@@ -117,7 +117,7 @@ impl LanguageModel {
         let few = config.vocabulary < piece_count(config);
         let what = config
             .uneven_positions(context)
-            .or(few.then_some("fewer tokens than pieces of the output head"));
+            .or(few.then_some("fewer tokens than output head pieces"));
         what.map_or(Ok(()), |what| Err(config.refusal(what, "ANEMLL", "another layout")))
     }
 

@@ -152,7 +152,7 @@ impl ChatTemplate {
             let builder = thread::Builder::new().name("template".to_owned()).stack_size(STACK);
             match builder.spawn_scoped(scope, || self.render_here(variables, prompts)) {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                Err(error) => fail!(Run, "the chat template needs a thread: {error}"),
+                Err(error) => fail!(Run, "cannot start a thread for the chat template: {error}"),
             }
         })
     }
@@ -179,7 +179,9 @@ impl ChatTemplate {
         template.render_captured_to(Rendered::from_serialize(&all), &mut text).map_err(failed)?;
         match String::from_utf8(text.0) {
             Ok(text) => Ok(text),
-            Err(error) => fail!(Format, "the text of the chat template is not UTF-8: {error}"),
+            Err(error) => {
+                fail!(Format, "the text rendered by the chat template is not UTF-8: {error}")
+            }
         }
     }
 }

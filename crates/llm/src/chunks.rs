@@ -52,7 +52,8 @@ pub(crate) fn refuse_block_scales(options: &BuildOptions) -> Result<()> {
         (_, Some(at)) => format!("rule {}", at + 1),
         _ => return Ok(()),
     };
-    let message = format!("the Neural Engine has no scales for blocks of weights, as {what} has");
+    let message =
+        format!("the Neural Engine does not support block-wise weight scales, which {what} uses");
     let error = Error::of_kind(ErrorKind::Argument, message);
     Err(error.with_hint("choose `int8`, `lut4` or `lut6`"))
 }
@@ -63,7 +64,10 @@ impl LanguageModel {
         let layers = self.config().layers;
         let count = match options.chunks {
             Some(count) if count == 0 || count > layers => {
-                fail!(Argument, "`chunks` must be from 1 to the {layers} layers, got {count}")
+                fail!(
+                    Argument,
+                    "`chunks` must be from 1 to {layers}, the number of layers, got {count}"
+                )
             }
             Some(count) => count,
             None => {
@@ -105,7 +109,7 @@ impl LanguageModel {
         let config = self.config();
         if config.is_recurrent() || config.learned_positions.is_some() {
             let message = format!(
-                "models with recurrent layers or learned positions are not supported for the Neural Engine; this is a `{}`",
+                "models with recurrent layers or learned position embeddings are not supported for the Neural Engine; this is a `{}`",
                 config.family.name
             );
             let error = Error::of_kind(ErrorKind::Unsupported, message);

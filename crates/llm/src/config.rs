@@ -170,7 +170,7 @@ struct Settings {
 
 /// Error: the value of a key is missing or of another kind.
 pub(crate) fn invalid(key: &str) -> Error {
-    Error::of_kind(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
+    Error::of_kind(ErrorKind::Format, format!("`{key}` is missing or is not a valid number"))
 }
 
 fn size(value: &Value, key: &str) -> Result<Option<usize>> {
@@ -305,7 +305,7 @@ impl Config {
                 beta_slow: float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
             },
             (other, _) => {
-                fail!(Unsupported, "rotary positions of type `{other}` are not supported")
+                fail!(Unsupported, "rotary embeddings of type `{other}` are not supported")
             }
         };
         let rotation = Rotation {
@@ -393,12 +393,13 @@ impl Family {
 
 fn unsupported(name: &str) -> Error {
     if EncoderFamily::is_known(name) {
-        let message = format!("`{name}` is a family of embedding models, which generate no text");
+        let message =
+            format!("`{name}` is a family of embedding models, which do not generate text");
         let error = Error::of_kind(ErrorKind::Unsupported, message);
         return error.with_hint(EMBEDDING_PURPOSE);
     }
     if name == SPEECH {
-        let message = format!("`{name}` is a family of speech models, which take no text");
+        let message = format!("`{name}` is a family of speech models, which do not accept text");
         let error = Error::of_kind(ErrorKind::Unsupported, message);
         return error.with_hint(SPEECH_PURPOSE);
     }
@@ -444,7 +445,7 @@ fn rotation_of_json(config: &Value, rope: &Value) -> Result<Rotation> {
             rotation.amplitude = rotation.amplitude.or(Some(amplitude));
         }
         other => {
-            let message = format!("rotary positions of type `{other}` are not supported");
+            let message = format!("rotary embeddings of type `{other}` are not supported");
             let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("supported types: default, linear, llama3, yarn, longrope"));
         }
@@ -466,7 +467,8 @@ impl Settings {
         };
         let layers = self.layers.filter(|layers| (1..=MAX_LAYERS).contains(layers));
         let Some(layers) = layers else {
-            fail!(Format, "the number of layers must be from 1 to {MAX_LAYERS}");
+            let found = self.layers.map_or_else(|| "none".to_owned(), |found| found.to_string());
+            fail!(Format, "the number of layers must be from 1 to {MAX_LAYERS}, got {found}");
         };
         let name = |layer: usize, part: &str| format!("model.layers.{layer}.{part}");
         let epsilon = self.epsilon.ok_or_else(|| invalid("rms_norm_eps"))? as f32;
@@ -508,7 +510,7 @@ impl Settings {
             if !(1..=MAX_HEADS).contains(&heads) || !(1..=heads).contains(&kv_heads) {
                 fail!(
                     Format,
-                    "{heads} heads of queries and {kv_heads} heads of keys do not fit together"
+                    "the number of key heads must be from 1 to the number of query heads, and that at most {MAX_HEADS}, got {kv_heads} and {heads}"
                 );
             }
         }
@@ -540,12 +542,20 @@ impl Settings {
         let fits = (2..=head).contains(&rotation.rotated) && rotation.rotated.is_multiple_of(2);
         if is_rotated && !fits {
             let rotated = rotation.rotated;
-            fail!(Format, "{rotated} elements of heads of {head} cannot be rotated in pairs");
+            fail!(
+                Format,
+                "the number of rotated elements must be even and from 2 to {head}, the head size, got {rotated}"
+            );
         }
         for factors in [&rotation.factors, &rotation.long_factors] {
             let is_sound = factors.iter().all(|factor| factor.is_finite() && *factor > 0.0);
             if !factors.is_empty() && (factors.len() != rotation.rotated / 2 || !is_sound) {
-                fail!(Format, "{} factors of rotary positions do not fit", factors.len());
+                let expected = rotation.rotated / 2;
+                fail!(
+                    Format,
+                    "expected {expected} finite, positive rotary factors, got {} factors",
+                    factors.len()
+                );
             }
         }
         if !(rotation.theta.is_finite() && rotation.theta > 0.0) {
@@ -570,7 +580,8 @@ impl Settings {
             (None, period) => (1..=layers).map(|layer| layer % period != 0).collect(),
         };
         if windowed.len() < layers || rotated.len() < layers {
-            fail!(Format, "the configuration describes fewer layers than {layers}");
+            let found = windowed.len().min(rotated.len());
+            fail!(Format, "the configuration must describe {layers} layers, got {found}");
         }
         let gelu = match self.activation.as_deref() {
             None => family.gelu,
@@ -579,7 +590,7 @@ impl Settings {
             Some(other) => fail!(Unsupported, "activation `{other}` is not supported"),
         };
         if gelu && experts.is_some() {
-            fail!(Unsupported, "experts with the activation GELU are not supported");
+            fail!(Unsupported, "experts with GELU activation are not supported");
         }
         let embedding_scale = match family.scales_embeddings {
             true => (width as f64).sqrt(),
@@ -641,11 +652,14 @@ impl Settings {
     ) -> Result<ExpertSizes> {
         let experts = shape("mlp.experts.gate_proj")?;
         let &[count, width, _] = experts.as_slice() else {
-            fail!(Format, "matrices of experts must be stacked, got shape {experts:?}");
+            fail!(Format, "the stacked expert matrices must have rank 3, got shape {experts:?}");
         };
         let visited = self.visited_experts.ok_or_else(|| invalid("num_experts_per_tok"))?;
         if !(1..=count).contains(&visited) {
-            fail!(Format, "a token must visit from 1 to {count} experts, got {visited}");
+            fail!(
+                Format,
+                "the number of experts per token must be from 1 to {count}, got {visited}"
+            );
         }
         let shared = shape("mlp.shared_expert.up_proj.weight").ok();
         Ok(ExpertSizes {
@@ -667,7 +681,7 @@ impl Config {
     /// The property by which results depend on the positions of tokens themselves, rather than on their distances.
     pub(crate) fn absolute_positions(&self) -> Option<&'static str> {
         if self.learned_positions.is_some() {
-            return Some("learned positions");
+            return Some("learned position embeddings");
         }
         self.is_recurrent().then_some("recurrent layers")
     }
@@ -676,10 +690,10 @@ impl Config {
     pub(crate) fn uneven_positions(&self, context: usize) -> Option<&'static str> {
         let windowed = self.windowed.iter().take(self.layers).any(|&windowed| windowed);
         if windowed && self.window.is_some_and(|window| window < context) {
-            return Some("windows of attention");
+            return Some("sliding-window attention");
         }
         if self.local_rotation.is_some() {
-            return Some("two kinds of rotary positions");
+            return Some("two kinds of rotary embeddings");
         }
         self.absolute_positions()
     }

@@ -146,7 +146,7 @@ fn of_delegate(error: coremill_delegate::Error) -> Error {
 fn rotations(model: &LanguageModel, context: usize) -> Result<[ConstantTensor; 2]> {
     let (frequencies, amplitude) = model.config().rotation.frequencies(context);
     let Some(count) = context.checked_mul(frequencies.len()).filter(|&it| it <= 1 << 28) else {
-        fail!(Argument, "a table of rotations for {context} positions is too large");
+        fail!(Argument, "the table of rotary embeddings for {context} positions is too large");
     };
     let table = |of: fn(f64) -> f64| {
         let mut bytes = Vec::with_capacity(count * 2);

@@ -183,8 +183,8 @@ impl Generator {
         let position = self.position();
         if ids.len() > context - position {
             let message =
-                format!("{} tokens do not fit: the context has {context}", ids.len() + position);
-            let hint = "choose more positions with the option `context`";
+                format!("{} tokens do not fit in the context of {context}", ids.len() + position);
+            let hint = "set a longer context with the option `context`";
             return Err(Error::of_kind(ErrorKind::Argument, message).with_hint(hint));
         }
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
@@ -257,7 +257,7 @@ impl Generator {
                 break FinishReason::Length;
             }
             let Some(id) = sampler.choose(logits, &text) else {
-                fail!(Run, "the model returned no logits that are numbers");
+                fail!(Run, "all logits that the model returned are NaN");
             };
             if options.end_tokens.contains(&id) {
                 break FinishReason::Stop;

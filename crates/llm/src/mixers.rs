@@ -136,7 +136,7 @@ impl Mixer {
                 if !fits(heads, groups) || !fits(keys, groups) || value == 0 {
                     fail!(
                         Format,
-                        "{channels} channels do not fall into {groups} heads of keys and {heads} of {value} values"
+                        "cannot split {channels} channels into {groups} key heads and {heads} value heads of size {value}"
                     );
                 }
                 let net = GatedDeltaNet::new(groups, heads, keys / groups, value);
@@ -155,7 +155,7 @@ impl Mixer {
                 if !fits(inner, heads) || !fits(heads, groups) || !fits(each, groups) {
                     fail!(
                         Format,
-                        "{inner} and {each} channels do not fall into {heads} heads and {groups} groups"
+                        "cannot split {inner} and {each} channels into {heads} heads and {groups} groups"
                     );
                 }
                 let mixer = Mamba2::new(heads, inner / heads, each / groups).groups(groups);

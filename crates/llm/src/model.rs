@@ -371,7 +371,8 @@ impl LanguageModel {
         let prefill = self.check_sizes(options)?;
         if layout == Layout::ExecuTorch && prefill > 1 && self.config().is_recurrent() {
             let name = self.config().family.name;
-            let message = format!("`{name}` has recurrent layers, which take tokens one by one");
+            let message =
+                format!("`{name}` has recurrent layers, which process one token at a time");
             let error = Error::of_kind(ErrorKind::Unsupported, message);
             return Err(error.with_hint("set `prefill` to 1, or choose the layout `coremill`"));
         }
@@ -431,7 +432,7 @@ impl LanguageModel {
         let most = self.config().max_context;
         if context == 0 || context > most {
             let message = format!("`context` must be from 1 to {most}, got {context}");
-            let hint = "the model was made for sequences of at most that length";
+            let hint = "this is the maximum sequence length of the model";
             return Err(Error::of_kind(ErrorKind::Argument, message).with_hint(hint));
         }
         let prefill = options.block();

@@ -46,7 +46,8 @@ fn count_items(value: &Value, depth: usize, left: &mut usize) -> Result<bool, Er
     let mut ends = true;
     for item in value.try_iter()? {
         let Some(less) = left.checked_sub(1) else {
-            let message = format!("a value with more than {MAX_ITEMS} items cannot become a text");
+            let message =
+                format!("a value with more than {MAX_ITEMS} items cannot be converted to text");
             return Err(Error::new(ErrorKind::InvalidOperation, message));
         };
         *left = less;

@@ -63,16 +63,16 @@ impl Destination {
         }
         if layout.is_chunked() {
             let (path, name) = (output.display(), layout.name());
-            let message = format!("{path} is one model, and the layout `{name}` has several");
+            let message = format!("{path} is a single model, but the layout `{name}` has several");
             let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("write to a directory"));
         }
         if is_program != layout.is_program() {
             let (form, needed) = match is_program {
-                true => ("an ExecuTorch program", "a layout of ExecuTorch"),
+                true => ("an ExecuTorch program", "an ExecuTorch layout"),
                 false => ("a Core ML model", "the layout `coremill` or `swift-transformers`"),
             };
-            let message = format!("{} is {form}, which needs {needed}", output.display());
+            let message = format!("{} is {form}, which requires {needed}", output.display());
             let error = Error::of_kind(ErrorKind::Argument, message);
             return Err(error.with_hint("leave the option `layout` out"));
         }
@@ -152,7 +152,7 @@ mod tests {
         let error = of("m.mlpackage", Some(Layout::ExecuTorch)).expect_err("a mismatched layout");
         assert_eq!(
             error.to_string(),
-            "m.mlpackage is a Core ML model, which needs the layout `coremill` or `swift-transformers`"
+            "m.mlpackage is a Core ML model, which requires the layout `coremill` or `swift-transformers`"
         );
         assert!(of("m.pte", Some(Layout::Coremill)).is_err());
         assert!(of("m.mlpackage", Some(Layout::Chunks)).is_err());

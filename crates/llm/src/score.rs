@@ -96,7 +96,10 @@ impl Sums {
     fn add(&mut self, own: &[f64], reference: &[f64], next: u32) -> Result<()> {
         if own.len() != reference.len() {
             let (own, reference) = (own.len(), reference.len());
-            fail!(Argument, "the models have {own} and {reference} tokens, and cannot be compared");
+            fail!(
+                Argument,
+                "models with vocabularies of {own} and {reference} tokens cannot be compared"
+            );
         }
         self.loss -= probability(reference, next)?;
         let divergence: f64 =

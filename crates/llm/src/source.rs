@@ -103,10 +103,10 @@ pub(crate) fn refuse_ggml(path: &Path) -> Result<()> {
     let is_read = file.is_some_and(|mut file| file.read_exact(&mut magic).is_ok());
     if is_read && magic == GGML {
         let message =
-            format!("{} is a ggml file of whisper.cpp, which is not supported", path.display());
+            format!("{} is a whisper.cpp ggml file, which is not supported", path.display());
         let error = Error::of_kind(ErrorKind::Unsupported, message);
         return Err(error.with_hint(
-            "name the folder of the same model with `config.json` and safetensors, as transformers saves it",
+            "pass the folder of the same model with `config.json` and safetensors, as saved by transformers",
         ));
     }
     Ok(())
@@ -128,7 +128,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
 /// Reads a file of text.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read_bytes(path)?).map_err(|error| {
-        let message = format!("{} is not text in UTF-8", path.display());
+        let message = format!("{} is not UTF-8 text", path.display());
         Error::of_kind(ErrorKind::Format, message).with_source(error)
     })
 }
@@ -145,7 +145,7 @@ fn of_folder(folder: &Path, weights: Option<&Path>) -> Result<Source> {
     if !config_path.is_file() {
         let message = format!("{} has no `config.json`", folder.display());
         let error = Error::of_kind(ErrorKind::File, message);
-        return Err(error.with_hint("name a `.gguf`, or a folder as transformers saves models"));
+        return Err(error.with_hint("pass a `.gguf` file, or a folder saved by transformers"));
     }
     let root = read_json(&config_path)?;
     let family = Family::of_json(&root).map_err(|error| error.within(&config_path))?;
@@ -201,8 +201,11 @@ fn parts(path: &Path, first: &Gguf) -> Result<Vec<PathBuf>> {
     }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some(stem) = name.strip_suffix(&format!("-00001-of-{count:05}.gguf")) else {
-        let error = Error::of_kind(ErrorKind::Argument, format!("one of {count} parts of a model"));
-        return Err(error.with_hint(format!("name the first, `-00001-of-{count:05}.gguf`")));
+        let error = Error::of_kind(
+            ErrorKind::Argument,
+            format!("the file is one of {count} parts of a model"),
+        );
+        return Err(error.with_hint(format!("pass the first part, `-00001-of-{count:05}.gguf`")));
     };
     if count > MAX_PARTS {
         fail!(Format, "a model must have at most {MAX_PARTS} parts, got {count}");

@@ -253,7 +253,7 @@ fn compress_weights(
             CompressionOutcome::Kept(reason) => {
                 if let Some(at) = rule.filter(|&at| !options.rules[at].form.is_plain()) {
                     let text =
-                        format!("`{tensor}` stays in fp16 in spite of rule {}: {reason}", at + 1);
+                        format!("`{tensor}` stays in fp16 despite rule {}: {reason}", at + 1);
                     rule_use.kept.push(text);
                 }
             }

@@ -250,8 +250,8 @@ fn rejects_invalid_options_and_corrupt_meta_yaml() {
     let options = || options().chunks(1);
     assert!(refusal(options().prefill(5)).contains("a multiple of the 5 tokens"));
     assert!(refusal(options().prefill(1)).contains("at least 2"));
-    assert!(refusal(options().chunks(2)).contains("from 1 to the 1 layers, got 2"));
-    assert!(refusal(options().weights(Weights::Int4)).contains("scales for blocks"));
+    assert!(refusal(options().chunks(2)).contains("from 1 to 1, the number of layers, got 2"));
+    assert!(refusal(options().weights(Weights::Int4)).contains("block-wise weight scales"));
     save(&model, scratch.path(), &options());
     assert!(refusal(options().prefill(8)).contains("another model"));
     let path = scratch.path().join("meta.yaml");

@@ -137,8 +137,8 @@ fn rejects_invalid_options_and_corrupt_coremill_json() {
         error.to_string()
     };
     assert!(refusal(options().context(16)).contains("a multiple of 32"));
-    assert!(refusal(options().chunks(2)).contains("from 1 to the 1 layers, got 2"));
-    assert!(refusal(options().weights(Weights::Int4)).contains("scales for blocks"));
+    assert!(refusal(options().chunks(2)).contains("from 1 to 1, the number of layers, got 2"));
+    assert!(refusal(options().weights(Weights::Int4)).contains("block-wise weight scales"));
     save(&model, scratch.path(), &options());
     assert!(refusal(options().prefill(1)).contains("another model"));
     let list = scratch.path().join("coremill.json");

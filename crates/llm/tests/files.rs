@@ -367,7 +367,7 @@ fn compression_rules_apply_to_selected_weights() {
         CompressionConfig { values: Values::Palette(palette), ..CompressionConfig::default() };
     let uneven = Rule { form, ..rule("*.embed_tokens.weight") };
     let uneven = saved("uneven", Layout::Coremill, &options.rules([uneven])).expect("written");
-    let start = "`model.embed_tokens.weight` stays in fp16 in spite of rule 1: ";
+    let start = "`model.embed_tokens.weight` stays in fp16 despite rule 1: ";
     assert!(uneven.losses.is_empty() && uneven.warnings.len() == 1, "{uneven:?}");
     assert!(uneven.warnings[0].starts_with(start), "{uneven:?}");
     let error = saved("anemll", Layout::Anemll, &BuildOptions::default().context(32).rules(rules));

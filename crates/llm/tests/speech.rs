@@ -84,12 +84,12 @@ fn rejects_invalid_audio_languages_and_tokens() {
     assert_eq!(error.to_string(), "the audio must have 16000 samples per second, got 8000");
     let french = |options: &mut TranscribeOptions| options.language = Some("fr".to_owned());
     let error = refused(&mut model, &audio(), &french);
-    assert_eq!(error.to_string(), "the language `fr` is not known to the model");
+    assert_eq!(error.to_string(), "the model does not support the language `fr`");
     assert_eq!(error.hint(), Some("expected de, en"));
     assert_eq!(model.read(99, 1).expect_err("refused").kind(), ErrorKind::Argument);
     assert!(model.read(1, 12).expect_err("refused").to_string().contains("at most 12 tokens"));
     let error = LanguageModel::open(tiny()).expect_err("refused");
-    assert!(error.to_string().ends_with("a family of speech models, which take no text"));
+    assert!(error.to_string().ends_with("a family of speech models, which do not accept text"));
     let error = SpeechModel::package_paths(Path::new("whisper.mlpackage")).expect_err("refused");
     assert_eq!(error.hint(), Some("write to a directory"));
 }

@@ -101,7 +101,7 @@ fn answer(stream: &TcpStream, service: &Service, head: &Head, body: &[u8]) -> An
         return ApiError::new(404, message).into();
     }
     if head.method != allowed {
-        let message = format!("`{path}` needs the method {allowed}, got {}", head.method);
+        let message = format!("`{path}` requires the method {allowed}, got {}", head.method);
         return Answer::Error(ApiError::new(405, message), vec![("Allow", allowed.to_owned())]);
     }
     match (path, model) {
@@ -123,10 +123,10 @@ fn answer(stream: &TcpStream, service: &Service, head: &Head, body: &[u8]) -> An
             let answered = match (path, service.width) {
                 (EMBEDDINGS, Some(width)) => embed(stream, service, body, width),
                 (EMBEDDINGS, None) => Err(other_kind(&format!(
-                    "`{name}` generates text and has no embeddings; use `{CHAT}` or `{COMPLETIONS}`"
+                    "`{name}` generates text and does not compute embeddings; use `{CHAT}` or `{COMPLETIONS}`"
                 ))),
                 (_, Some(_)) => Err(other_kind(&format!(
-                    "`{name}` is an embedding model, which generates no text; use `{EMBEDDINGS}`"
+                    "`{name}` is an embedding model, which does not generate text; use `{EMBEDDINGS}`"
                 ))),
                 (_, None) => text(stream, service, head, body, path == CHAT),
             };
@@ -192,7 +192,9 @@ fn prepare(
         Prompt::Tokens(ids) => {
             if let Some(id) = ids.iter().find(|&&id| id as usize >= service.vocabulary) {
                 let vocabulary = service.vocabulary;
-                let message = format!("token {id} of `prompt` is not below {vocabulary}");
+                let message = format!(
+                    "token {id} of `prompt` is not below {vocabulary}, the size of the vocabulary"
+                );
                 return Err(ApiError::invalid(Some("prompt"), message));
             }
             ids.clone()

@@ -44,7 +44,9 @@ fn ids(service: &Service, index: usize, input: &Input) -> Result<Vec<u32>, ApiEr
     };
     let (context, vocabulary) = (service.context, service.vocabulary);
     if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
-        return Err(invalid(format!("token {id} of `input[{index}]` is not below {vocabulary}")));
+        return Err(invalid(format!(
+            "token {id} of `input[{index}]` is not below {vocabulary}, the size of the vocabulary"
+        )));
     }
     if ids.is_empty() {
         return Err(invalid(format!("`input[{index}]` has no tokens")));
@@ -52,7 +54,7 @@ fn ids(service: &Service, index: usize, input: &Input) -> Result<Vec<u32>, ApiEr
     if ids.len() > context {
         let count = ids.len();
         let message =
-            format!("`input[{index}]` has {count} tokens, and the model's longest text {context}");
+            format!("`input[{index}]` has {count} tokens; the maximum for this model is {context}");
         let mut error = invalid(message);
         error.code = Some("context_length_exceeded");
         return Err(error);

@@ -277,7 +277,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, RequestError> {
                 let text = text()?;
                 let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
                 let Some(size) = text.parse().ok().filter(|_| is_number && !has_length) else {
-                    return refused(400, "`content-length` must be one number of bytes");
+                    return refused(400, "`content-length` must be a single number of bytes");
                 };
                 has_length = true;
                 if head.body == BodySize::None && size > 0 {
@@ -303,7 +303,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, RequestError> {
             }
             "host" => {
                 if head.host.is_some() {
-                    return refused(400, "the request has several headers `host`");
+                    return refused(400, "the request has several `host` headers");
                 }
                 head.host = Some(host_name(text()?).to_ascii_lowercase());
             }
@@ -317,10 +317,13 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, RequestError> {
         }
     }
     if has_length && head.body == BodySize::Chunks {
-        return refused(400, "a request must not have `content-length` and `transfer-encoding`");
+        return refused(
+            400,
+            "a request must not have both `content-length` and `transfer-encoding`",
+        );
     }
     if is_newer && head.host.is_none() {
-        return refused(400, "the request has no header `host`");
+        return refused(400, "the request has no `host` header");
     }
     Ok(Some((head, length)))
 }

@@ -230,7 +230,7 @@ impl Runner {
                 Ok(Event::Embedded(embeddings))
             }
             // Connections refuse such requests.
-            _ => Ok(Event::Failed("the model has no such task".to_owned())),
+            _ => Ok(Event::Failed("the model does not support this task".to_owned())),
         }
     }
 }

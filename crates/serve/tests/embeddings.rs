@@ -91,11 +91,7 @@ fn rejects_invalid_requests() {
         (json!({ "input": ["cats", long] }), json!("input"), "`input[1]` has "),
         (json!({ "input": [99] }), json!("input"), "token 99 of `input[0]` is not below 16"),
         (json!({ "input": [[1], []] }), json!("input"), "`input[1]` has no tokens"),
-        (
-            json!({ "input": "a", "dimensions": 4 }),
-            json!("dimensions"),
-            "must be 8 with this model",
-        ),
+        (json!({ "input": "a", "dimensions": 4 }), json!("dimensions"), "must be 8 for this model"),
         (
             json!({ "input": "a", "encoding_format": 1 }),
             json!("encoding_format"),
@@ -125,7 +121,7 @@ fn wrong_endpoint_error_names_supported_endpoints() {
         assert_eq!(reply.status, 400);
         let error = reply.json()["error"].clone();
         let message =
-            "`tinybert` is an embedding model, which generates no text; use `/v1/embeddings`";
+            "`tinybert` is an embedding model, which does not generate text; use `/v1/embeddings`";
         assert_eq!((&error["message"], &error["param"]), (&json!(message), &json!("model")));
     }
     let models = server.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").json();
@@ -135,7 +131,7 @@ fn wrong_endpoint_error_names_supported_endpoints() {
     let server = Running::start(|_| {});
     let reply = server.post(EMBEDDINGS, r#"{"input": "a"}"#);
     assert_eq!(reply.status, 400);
-    let message = "`tiny` generates text and has no embeddings; use `/v1/chat/completions` or `/v1/completions`";
+    let message = "`tiny` generates text and does not compute embeddings; use `/v1/chat/completions` or `/v1/completions`";
     assert_eq!(reply.json()["error"]["message"], message);
 }
 

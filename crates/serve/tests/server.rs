@@ -120,7 +120,7 @@ fn errors_are_json() {
         (post(COMPLETIONS, &format!(r#"{{"prompt": "{}"}}"#, "ab ".repeat(40))), 400, "context"),
         (post(CHAT, r#"{"messages": []}"#), 400, "`messages`"),
         (post("/v2", "{}"), 404, "no resource `/v2`"),
-        (post("/v1/models", "{}"), 405, "needs the method GET"),
+        (post("/v1/models", "{}"), 405, "requires the method GET"),
         (post(CHAT, "{}").replace("application/json", "text/plain"), 415, "content-type"),
         (post(CHAT, "{}").replace("localhost", "evil.example"), 403, "the host must be"),
         (post(CHAT, "{}").replace("Length: 2", "Length: 9999999"), 413, "2097152 bytes"),

@@ -13,7 +13,7 @@ pub fn convert_functions(
     options: &Options,
 ) -> Result<Vec<(String, Conversion)>, compiler::Error> {
     if let Some(target) = options.target.filter(|target| *target < Opset::Ios18) {
-        let what = "a model of several functions";
+        let what = "a model with several functions";
         return Err(compiler::Error::Program(LoweringError::needs(what, Opset::Ios18, target)));
     }
     let mut wanted = Opset::Ios18;

@@ -64,9 +64,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         Err(error) => return Err(Error::io("read", path, error)),
         Ok(metadata) if metadata.is_dir() => {
             let package = path.join("Manifest.json").exists();
-            let what = if package { "a package already" } else { "a directory, not an archive" };
+            let what = if package { "already a package" } else { "a directory, not an archive" };
             let message = format!("{} is {what}", path.display());
-            return Err(Error::new(message).with_hint("pass what `torch.export.save` wrote"));
+            return Err(Error::new(message).with_hint("pass a file saved by `torch.export.save`"));
         }
         Ok(metadata) if !metadata.is_file() => {
             // Only regular files can be mapped; reading a pipe would block.
@@ -79,7 +79,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         Err(_) | Ok(FileKind::ModelFile | FileKind::ExportedProgram) => {
             of_archive(&error).within(path)
         }
-        Ok(other) => other.instead_of(path, "a program that `torch.export.save` wrote").into(),
+        Ok(other) => other.instead_of(path, "a program saved by `torch.export.save`").into(),
     })
 }
 
@@ -135,7 +135,7 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
         let is_asked_for =
             options.input_names.contains(&name) || options.output_names.contains(&name);
         if is_asked_for && of_outputs(&name) {
-            let message = format!("an input and an output are to be called `{name}`");
+            let message = format!("an input and an output cannot both be named `{name}`");
             return Err(Error::new(message).with_hint("rename one of them"));
         }
     }
@@ -170,7 +170,7 @@ pub fn check_fp32<'p>(
             return Err(if shown.is_empty() {
                 error.with_hint("the archive records no modules")
             } else {
-                error.with_hint(format!("it has {}, for instance", shown.join(", ")))
+                error.with_hint(format!("it has modules such as {}", shown.join(", ")))
             });
         }
     }
@@ -181,17 +181,17 @@ fn names_fit(what: &str, names: &[String], count: usize) -> Result<(), Error> {
     if names.len() > count {
         let (given, plural) = (names.len(), if count == 1 { "" } else { "s" });
         return Err(Error::new(format!(
-            "{given} names are given for {what}s, but the program has {count} {what}{plural}"
+            "got {given} names for {what}s, but the program has {count} {what}{plural}"
         )));
     }
     for (index, name) in names.iter().enumerate() {
         if names[..index].contains(name) {
-            return Err(Error::new(format!("two {what}s are to be called `{name}`")));
+            return Err(Error::new(format!("two {what}s cannot both be named `{name}`")));
         }
         let identifier = compiler::identifier(name);
         if identifier != *name {
-            return Err(Error::new(format!("`{name}` is not a name that Core ML takes"))
-                .with_hint(format!("`{identifier}` is one")));
+            return Err(Error::new(format!("Core ML does not accept the name `{name}`"))
+                .with_hint(format!("use `{identifier}`")));
         }
     }
     Ok(())

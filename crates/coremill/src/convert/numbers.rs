@@ -228,12 +228,14 @@ fn in_torch_types(
     if !has_doubles(&program.graph) {
         return Ok(None);
     }
-    const CAVEAT: &str = "the program computes in fp64, but was judged in fp32";
+    const CAVEAT: &str = "the program computes in fp64, but was verified in fp32";
     let exact = outside_of_delegates(program.clone());
     let exact = exact.map_err(|error| format!("{CAVEAT}: {error}"))?;
     match exact.len() == outputs {
         true => Ok(Some(exact)),
-        false => Err(format!("{CAVEAT}: its kernels return {} outputs", exact.len())),
+        false => {
+            Err(format!("{CAVEAT}: its kernels return {} outputs, expected {outputs}", exact.len()))
+        }
     }
 }
 

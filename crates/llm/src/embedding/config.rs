@@ -125,16 +125,19 @@ impl EncoderConfig {
         }
         let kind = config["position_embedding_type"].as_str().unwrap_or("absolute");
         if !family.rotary && kind != "absolute" {
-            fail!(Unsupported, "positions of type `{kind}` are not supported; expected `absolute`");
+            fail!(
+                Unsupported,
+                "position embeddings of type `{kind}` are not supported; expected `absolute`"
+            );
         }
         let partial = config["rotary_emb_fraction"].as_f64();
         if partial.is_some_and(|fraction| fraction != 1.0) {
-            fail!(Unsupported, "heads that are rotated in part are not supported");
+            fail!(Unsupported, "partial rotary embeddings are not supported");
         }
         let parameters = &config["rope_parameters"];
         let scaling = parameters["rope_type"].as_str().unwrap_or("default");
         if scaling != "default" {
-            fail!(Unsupported, "rotary positions of type `{scaling}` are not supported");
+            fail!(Unsupported, "rotary embeddings of type `{scaling}` are not supported");
         }
         Settings {
             layers: first(&["num_hidden_layers", "n_layers", "n_layer"]),
@@ -202,10 +205,17 @@ impl Settings {
         let layers = count(self.layers, "num_hidden_layers", MAX_COUNT)?;
         let heads = count(self.heads, "num_attention_heads", MAX_COUNT)?;
         if width == 0 || !width.is_multiple_of(heads) {
-            fail!(Format, "{heads} heads do not divide {width} elements");
+            fail!(
+                Format,
+                "the hidden size must be a multiple of {heads}, the number of heads, got {width}"
+            );
         }
         if family.rotary && !(width / heads).is_multiple_of(2) {
-            fail!(Format, "{} elements of a head cannot be rotated in pairs", width / heads);
+            fail!(
+                Format,
+                "the head size must be even for rotary embeddings, got {}",
+                width / heads
+            );
         }
         let [inner, _] = matrix("layers.0.up.weight")?;
         let mut positions = count(self.positions, "max_position_embeddings", MAX_POSITIONS)?;

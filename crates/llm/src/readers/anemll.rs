@@ -91,7 +91,11 @@ impl Meta<'_> {
     fn chunks(&self) -> Result<Vec<PathBuf>> {
         let count = self.size("num_chunks")?;
         if count > MAX_CHUNKS {
-            fail!(Format, "{}: `num_chunks` is {count}", self.path.display());
+            fail!(
+                Format,
+                "{}: `num_chunks` must be at most {MAX_CHUNKS}, got {count}",
+                self.path.display()
+            );
         }
         let stem = self.model("ffn", "FFN_PF", "lut_ffn");
         let base = stem.find("_chunk_").map_or(&*stem, |end| &stem[..end]);
@@ -242,7 +246,12 @@ impl Reader for Anemll {
         }
         let hidden = self.run(&[last], position + before.len(), INFER)?;
         if hidden.len() != self.width {
-            fail!(Run, "the last model returned {} elements of {}", hidden.len(), self.width);
+            fail!(
+                Run,
+                "the last model returned {} elements, expected {}",
+                hidden.len(),
+                self.width
+            );
         }
         let outputs = self.head.run(&[(HIDDEN_STATES, &hidden)])?;
         self.logits.clear();
@@ -250,7 +259,12 @@ impl Reader for Anemll {
             self.logits.extend_from_slice(floats(&outputs, piece)?);
         }
         if self.logits.len() != self.vocabulary {
-            fail!(Run, "the head returned {} logits of {}", self.logits.len(), self.vocabulary);
+            fail!(
+                Run,
+                "the head returned {} logits, expected {}",
+                self.logits.len(),
+                self.vocabulary
+            );
         }
         Ok(&self.logits)
     }

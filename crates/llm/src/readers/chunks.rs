@@ -134,7 +134,11 @@ impl Chunks {
             }
         }
         if self.block > context {
-            fail!(Format, "`{MANIFEST}` has blocks that are longer than the context");
+            fail!(
+                Format,
+                "the block size in `{MANIFEST}` must be at most {context}, the context, got {}",
+                self.block
+            );
         }
         Ok(())
     }
@@ -221,7 +225,7 @@ impl Reader for Chunks {
         }
         let last = hidden.chunks_exact(self.width).nth(count.saturating_sub(1));
         let Some(last) = last.map(<[f32]>::to_vec) else {
-            fail!(Run, "the models returned no hidden state of token {count}");
+            fail!(Run, "the models returned no hidden state for token {count}");
         };
         let outputs = self.head.run_function(DECODE, &[(HIDDEN, &last)])?;
         self.logits.clear();
@@ -231,7 +235,12 @@ impl Reader for Chunks {
             piece += 1;
         }
         if self.logits.len() != self.vocabulary {
-            fail!(Run, "the head returned {} logits of {}", self.logits.len(), self.vocabulary);
+            fail!(
+                Run,
+                "the head returned {} logits, expected {}",
+                self.logits.len(),
+                self.vocabulary
+            );
         }
         Ok(&self.logits)
     }

@@ -139,12 +139,12 @@ impl Constants {
         let outputs = executable.run_function(name, &[])?;
         let first = outputs.0.first().map(|(name, _)| name.clone()).unwrap_or_default();
         let Some(array) = outputs.array(&first) else {
-            fail!(Format, "the method `{name}` returns no number");
+            fail!(Format, "the method `{name}` does not return numbers");
         };
         let numbers = match (array.as_ints(), array.as_floats()) {
             (Some(ints), _) => ints.iter().map(|&number| number.into()).collect(),
             (_, Some(floats)) => floats.iter().map(|&number| number.into()).collect(),
-            _ => fail!(Format, "the method `{name}` returns no number"),
+            _ => fail!(Format, "the method `{name}` does not return numbers"),
         };
         Ok(Some((numbers, array.shape().to_vec())))
     }
@@ -154,7 +154,10 @@ impl Constants {
         let Some((numbers, _)) = self.numbers(executable, name)? else { return Ok(None) };
         match numbers[..] {
             [number] if number >= 0.0 && number.fract() == 0.0 => Ok(Some(number as usize)),
-            _ => fail!(Format, "the method `{name}` returns no size, but {numbers:?}"),
+            _ => fail!(
+                Format,
+                "the method `{name}` must return a non-negative integer, got {numbers:?}"
+            ),
         }
     }
 

@@ -50,7 +50,12 @@ impl PassedCaches {
             let name = state_output_name(&cache.name);
             let new = floats(outputs, &name)?;
             if new.len() != cache.elements.len() {
-                fail!(Run, "`{name}` has {} elements of {}", new.len(), cache.elements.len());
+                fail!(
+                    Run,
+                    "`{name}` has {} elements, expected {}",
+                    new.len(),
+                    cache.elements.len()
+                );
             }
             cache.elements.copy_from_slice(new);
         }

@@ -46,7 +46,12 @@ impl Cache {
         let [_, heads, positions, head] = self.shape;
         let rows = new.len() / (heads * head).max(1);
         if rows < count || position + count > positions || new.len() != heads * rows * head {
-            fail!(Run, "{} new elements do not fit into a cache of {:?}", new.len(), self.shape);
+            fail!(
+                Run,
+                "{} new elements do not fit into a cache of shape {:?}",
+                new.len(),
+                self.shape
+            );
         }
         for index in 0..heads {
             let from = &new[index * rows * head..][..count * head];
@@ -81,7 +86,7 @@ impl StaticRunner {
             None => Vec::new(),
         };
         if caches.iter().any(|cache| cache.shape[2] != cached) {
-            fail!(Unsupported, "caches of layers must have {cached} positions");
+            fail!(Unsupported, "layer caches must have {cached} positions");
         }
         let (rotations, logits) = ([cos, sin], Vec::new());
         Ok(StaticRunner {
@@ -143,7 +148,8 @@ fn method(
     let rotations = [table("freqs_cos_input_index")?, table("freqs_sin_input_index")?];
     let (&[mask, cached], [&[cos], &[sin]]) = (&masks[..], [&rotations[0][..], &rotations[1][..]])
     else {
-        let message = "programs of static runners must have one mask and one table of rotations";
+        let message =
+            "programs for static runners must have one mask and one table of rotary embeddings";
         return Err(Error::of_kind(ErrorKind::Unsupported, message));
     };
     let keys = specs.chunks_exact(5).map(|spec| [spec[0], spec[1]]);
@@ -151,7 +157,7 @@ fn method(
     let caches: Vec<[usize; 2]> = keys.chain(values).collect();
     let is_known = caches.iter().all(|&[from, to]| from < inputs.len() && to < outputs.len());
     if !is_known || [mask, cos, sin].iter().any(|&index| index >= inputs.len()) || tokens == 0 {
-        fail!(Format, "the constant methods of `{name}` name inputs that it does not have");
+        fail!(Format, "the constant methods of `{name}` refer to inputs that it does not have");
     }
     // Tokens, mask, cosines, sines and caches; then the index of the last valid token.
     let last = Some(4 + caches.len()).filter(|&last| last < inputs.len());
@@ -229,7 +235,7 @@ impl Reader for StaticRunner {
         let outputs = executable.run_function(method.name, &inputs)?;
         let floats = |output: usize| match outputs.floats(&method.outputs[output]) {
             Some(floats) => Ok(floats),
-            None => fail!(Run, "output {output} of `{}` has no floats", method.name),
+            None => fail!(Run, "output {output} of `{}` does not contain floats", method.name),
         };
         for (&[_, output], cache) in method.caches.iter().zip(caches.iter_mut()) {
             cache.store(floats(output)?, position, ids.len())?;

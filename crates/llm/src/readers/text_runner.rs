@@ -98,7 +98,12 @@ impl Reader for TextRunner {
         };
         // Some programs return the logits of all tokens.
         let Some(start) = logits.len().checked_sub(self.vocabulary) else {
-            fail!(Run, "`forward` returned {} of {} logits", logits.len(), self.vocabulary);
+            fail!(
+                Run,
+                "`forward` returned {} logits, expected at least {}",
+                logits.len(),
+                self.vocabulary
+            );
         };
         self.logits.clear();
         self.logits.extend_from_slice(&logits[start..]);

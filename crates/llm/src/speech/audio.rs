@@ -114,7 +114,7 @@ impl Audio {
 
 fn format_of(chunk: &[u8]) -> Result<Format> {
     let Some((head, rest)) = chunk.split_first_chunk::<16>() else {
-        return Err(invalid("must have a format of 16 bytes"));
+        return Err(invalid("must have a format chunk of at least 16 bytes"));
     };
     let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let mut kind = short(0);
@@ -122,7 +122,7 @@ fn format_of(chunk: &[u8]) -> Result<Format> {
     if kind == EXTENSIBLE {
         kind = match rest.get(8..10) {
             Some(&[low, high]) => u16::from_le_bytes([low, high]),
-            _ => return Err(invalid("must have an extensible format of 40 bytes")),
+            _ => return Err(invalid("must have an extensible format chunk of 40 bytes")),
         };
     }
     let rate = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);

@@ -58,7 +58,8 @@ impl SpeechConfig {
         let count = |key: &str, most: usize| {
             let found = config[key].as_u64().and_then(|number| usize::try_from(number).ok());
             found.filter(|number| (1..=most).contains(number)).ok_or_else(|| {
-                let message = format!("`{key}` must be a number from 1 to {most}");
+                let message =
+                    format!("`{key}` must be an integer from 1 to {most}, got {}", config[key]);
                 Error::of_kind(ErrorKind::Format, message)
             })
         };
@@ -74,7 +75,10 @@ impl SpeechConfig {
         let [vocabulary, width] = matrix(&format!("{TOKENS}.weight"))?;
         let heads = both("attention_heads")?;
         if let Some(heads) = heads.iter().find(|&&heads| !width.is_multiple_of(heads)) {
-            fail!(Format, "{heads} heads do not divide {width} elements");
+            fail!(
+                Format,
+                "the hidden size must be a multiple of {heads}, the number of heads, got {width}"
+            );
         }
         let source_positions = count("max_source_positions", MAX_POSITIONS)?;
         let max_context = count("max_target_positions", MAX_POSITIONS)?;
@@ -86,7 +90,10 @@ impl SpeechConfig {
             }
         }
         if max_context <= BLOCK {
-            fail!(Unsupported, "a text must have more than {BLOCK} positions, got {max_context}");
+            fail!(
+                Unsupported,
+                "the decoder must have more than {BLOCK} positions, got {max_context}"
+            );
         }
         let inner = |part: &str| matrix(&format!("{part}.layers.0.fc1.weight"));
         Ok(SpeechConfig {

@@ -87,14 +87,18 @@ impl LogMel {
             value => {
                 let found = value.as_u64().and_then(|number| usize::try_from(number).ok());
                 found.filter(|number| (1..=most).contains(number)).ok_or_else(|| {
-                    let message = format!("`{key}` must be a number from 1 to {most}, got {value}");
+                    let message =
+                        format!("`{key}` must be an integer from 1 to {most}, got {value}");
                     Error::of_kind(ErrorKind::Format, message)
                 })
             }
         };
         let found = number("feature_size", bands, MAX_POINTS)?;
         if found != bands {
-            fail!(Format, "`feature_size` must be {bands} as the model's mel bands, got {found}");
+            fail!(
+                Format,
+                "`feature_size` must be {bands}, the model's number of mel bands, got {found}"
+            );
         }
         if settings["dither"].as_f64().is_some_and(|dither| dither != 0.0) {
             fail!(Unsupported, "`dither` adds noise, which is not supported");
@@ -300,7 +304,7 @@ mod tests {
             |settings: Value| LogMel::of_json(&settings, 80).expect_err("refused").to_string();
         assert_eq!(
             refused(json!({ "hop_length": 0 })),
-            "`hop_length` must be a number from 1 to 16384, got 0"
+            "`hop_length` must be an integer from 1 to 16384, got 0"
         );
         assert!(refused(json!({ "feature_size": 128 })).contains("must be 80"));
         assert!(refused(json!({ "dither": 0.1 })).contains("`dither`"));

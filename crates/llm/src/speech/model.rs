@@ -99,7 +99,7 @@ impl SpeechModel {
         if !path.is_file() {
             let message = format!("{} has no `config.json`", folder.display());
             let error = Error::of_kind(ErrorKind::File, message);
-            return Err(error.with_hint("name a folder as transformers saves models"));
+            return Err(error.with_hint("pass a model folder saved by transformers"));
         }
         let root = read_json(&path)?;
         let mut params = Params::new();
@@ -233,7 +233,7 @@ impl SpeechModel {
         let extension = directory.extension().and_then(|extension| extension.to_str());
         if extension.is_some_and(|it| MODEL_EXTENSIONS.contains(&it)) {
             let message = format!(
-                "{} is one model, and a speech model has an encoder and a decoder",
+                "{} is a single model, but a speech model has an encoder and a decoder",
                 directory.display()
             );
             let error = Error::of_kind(ErrorKind::Argument, message);
@@ -274,7 +274,7 @@ fn generation_of(folder: &Path, config: &Value) -> Result<Value> {
     let path = folder.join(COMPANIONS[3]);
     let mut generation = if path.is_file() { read_json(&path)? } else { json!({}) };
     if !generation.is_object() {
-        fail!(Format, "{} must be an object", path.display());
+        fail!(Format, "{} must be a JSON object", path.display());
     }
     for key in GENERATION_KEYS {
         if generation[key].is_null() && !config[key].is_null() {

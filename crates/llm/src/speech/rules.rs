@@ -69,7 +69,7 @@ impl TokenRules {
         let id = |key: &str, value: &Value| -> Result<u32> {
             let id = value.as_u64().filter(|&id| id < vocabulary as u64);
             id.map(|id| id as u32).ok_or_else(|| {
-                let message = format!("`{key}` must be a token below {vocabulary}, got {value}");
+                let message = format!("`{key}` must be a token id below {vocabulary}, got {value}");
                 Error::of_kind(ErrorKind::Format, message)
             })
         };
@@ -163,31 +163,33 @@ impl TokenRules {
                 Some(&id) => prompt.push(id),
                 None if self.is_multilingual() => {
                     let known: Vec<_> = self.languages.keys().map(String::as_str).collect();
-                    let message = format!("the language `{name}` is not known to the model");
+                    let message = format!("the model does not support the language `{name}`");
                     let error = Error::of_kind(ErrorKind::Argument, message);
                     return Err(error.with_hint(format!("expected {}", known.join(", "))));
                 }
                 None => {
-                    let message = "the model has one language, and none can be chosen";
+                    let message = "the model has only one language, so no language can be chosen";
                     return Err(Error::of_kind(ErrorKind::Argument, message));
                 }
             },
-            None if self.is_multilingual() => fail!(Run, "the language must be known"),
+            None if self.is_multilingual() => {
+                fail!(Run, "a multilingual model requires a language")
+            }
             None => {}
         }
         if self.is_multilingual() {
             match self.tasks.get(task.name()) {
                 Some(&id) => prompt.push(id),
                 None if task == Task::Transcribe => {}
-                None => fail!(Argument, "the model has no task `{}`", task.name()),
+                None => fail!(Argument, "the model does not support the task `{}`", task.name()),
             }
         } else if task != Task::Transcribe {
-            fail!(Argument, "the model has one language, and cannot translate");
+            fail!(Argument, "the model has only one language and cannot translate");
         }
         if !timestamps {
             prompt.extend(self.no_timestamps);
         } else if self.first_timestamp().is_none() {
-            fail!(Argument, "the model has no timestamps");
+            fail!(Argument, "the model does not support timestamps");
         }
         Ok(prompt)
     }

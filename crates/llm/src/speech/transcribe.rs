@@ -269,7 +269,7 @@ impl Transcriber {
         let mut text = Vec::new();
         while text.len() < most && !options.is_cancelled() {
             let Some(id) = self.rules.choose(&mut logits, &text, timestamps) else {
-                fail!(Run, "the decoder returned no logits that are numbers");
+                fail!(Run, "all logits that the decoder returned are NaN");
             };
             if id == self.rules.end {
                 break;

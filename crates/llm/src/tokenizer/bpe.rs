@@ -145,7 +145,7 @@ impl Bpe {
 
     fn symbols(&self, piece: &str) -> Result<Vec<Symbol>> {
         if u32::try_from(piece.len()).is_err() {
-            fail!(Argument, "a text without spaces must have less than 4 GB");
+            fail!(Argument, "a text without spaces must be smaller than 4 GB");
         }
         let mut symbols: Vec<Symbol> = Vec::with_capacity(piece.len());
         for (start, character) in piece.char_indices() {

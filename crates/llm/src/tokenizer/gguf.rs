@@ -154,10 +154,10 @@ fn read_words(metadata: &Metadata, tokens: &[Arc<str>]) -> Result<Tokenizer> {
 fn read_byte_level(metadata: &Metadata, tokenizer: &mut Tokenizer) -> Result<()> {
     let name = get(metadata, "pre").and_then(MetadataValue::as_str).unwrap_or("default");
     let Some(pre) = PRES.iter().find(|pre| pre.names.contains(&name)) else {
-        let message = format!("texts are split by `{name}`, which is not supported");
+        let message = format!("the pre-tokenizer `{name}` is not supported");
         let known: Vec<_> = PRES.iter().flat_map(|pre| pre.names).copied().collect();
         let error = Error::of_kind(ErrorKind::Unsupported, message);
-        return Err(error.with_hint(format!("supported splits: {}", known.join(", "))));
+        return Err(error.with_hint(format!("supported pre-tokenizers: {}", known.join(", "))));
     };
     let Some(merges) = get(metadata, "merges").and_then(MetadataValue::as_array) else {
         fail!(Format, "the metadata has no `tokenizer.ggml.merges`");
@@ -200,7 +200,7 @@ fn read_scored(metadata: &Metadata, tokenizer: &mut Tokenizer) -> Result<()> {
     };
     if scores.len() != model.tokens.len() {
         let (scores, tokens) = (scores.len(), model.tokens.len());
-        fail!(Format, "the vocabulary has {tokens} tokens and {scores} scores");
+        fail!(Format, "the numbers of tokens and scores must be equal, got {tokens} and {scores}");
     }
     let scores = scores.iter().map(|score| score.as_f64().unwrap_or(0.0) as f32).collect();
     model.order = Order::Scores(scores);

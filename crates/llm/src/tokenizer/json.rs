@@ -32,7 +32,7 @@ fn invalid(what: &str) -> Error {
 fn unsupported(what: &str, kind: &str) -> Error {
     Error::of_kind(
         ErrorKind::Unsupported,
-        format!("{what} `{kind}` of a tokenizer is not supported"),
+        format!("the tokenizer's {what} `{kind}` is not supported"),
     )
 }
 

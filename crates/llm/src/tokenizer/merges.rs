@@ -115,14 +115,16 @@ fn class_of(config: &Value, model: &Value) -> Result<&'static Class> {
     let known: Vec<String> = CLASSES.iter().map(|class| format!("`{}`", class.name)).collect();
     let message = match name {
         Some(name) => format!(
-            "the class `{name}` of a tokenizer in `{VOCABULARY}` and `{MERGES}` is not supported"
+            "the tokenizer class `{name}` is not supported for `{VOCABULARY}` and `{MERGES}`"
         ),
         None => format!(
-            "`{VOCABULARY}` and `{MERGES}` have no `tokenizer_class` in `tokenizer_config.json`"
+            "`{VOCABULARY}` and `{MERGES}` require `tokenizer_class` in `tokenizer_config.json`"
         ),
     };
-    let hint =
-        format!("the classes are {}; or write the tokenizer as `tokenizer.json`", known.join(", "));
+    let hint = format!(
+        "supported classes: {}; or save the tokenizer as `tokenizer.json`",
+        known.join(", ")
+    );
     Err(Error::of_kind(ErrorKind::Unsupported, message).with_hint(hint))
 }
 
@@ -141,7 +143,7 @@ fn content(token: &Value) -> Option<&str> {
 
 fn assemble(files: Files<'_>, config: &Value, class: &Class) -> Result<Tokenizer> {
     let Value::Object(ids) = &files.vocabulary else {
-        fail!(Format, "a vocabulary must have an id for each token")
+        fail!(Format, "a vocabulary must map each token to an id")
     };
     let mut added = AddedTokens { ids, list: Vec::new() };
     for (id, token) in config["added_tokens_decoder"].as_object().into_iter().flatten() {
@@ -309,7 +311,7 @@ mod tests {
         let of = |model: &str| class_of(&Value::Null, &json!({ "model_type": model }));
         assert!(of("qwen2").is_ok_and(|class| class.kind == Kind::Qwen2));
         let error = of("llama").err().expect("an ambiguous tokenizer class");
-        assert!(error.to_string().contains("no `tokenizer_class`"), "{error}");
+        assert!(error.to_string().contains("require `tokenizer_class`"), "{error}");
         let error = class_of(&json!({ "tokenizer_class": "CLIPTokenizer" }), &Value::Null);
         assert!(error.err().is_some_and(|error| error.to_string().contains("`CLIPTokenizer`")));
     }

@@ -52,7 +52,7 @@ impl Pattern {
             .map(|found| found.map(|found| (found.start(), found.end())))
             .collect();
         found.map_err(|error| {
-            let message = format!("a pattern of the tokenizer takes too long: {error}");
+            let message = format!("a tokenizer pattern takes too long to match: {error}");
             Error::of_kind(ErrorKind::Argument, message).with_source(error)
         })
     }

@@ -42,10 +42,8 @@ impl Field<'_> {
 }
 
 fn invalid() -> Error {
-    let error = Error::of_kind(ErrorKind::Format, "the tokenizer is no model of SentencePiece");
-    error.with_hint(
-        "models of SentencePiece are named `tokenizer.model`, as files of tiktoken may be",
-    )
+    let error = Error::of_kind(ErrorKind::Format, "the tokenizer is not a SentencePiece model");
+    error.with_hint("`tokenizer.model` must be a SentencePiece model or a tiktoken file")
 }
 
 fn varint(bytes: &mut &[u8]) -> Result<u64> {
@@ -146,7 +144,7 @@ fn read_settings<'b>(model: &[(u64, Field<'b>)]) -> Result<Settings<'b>> {
                 (2, 3) => match field.number() {
                     1 => settings.is_unigram = true,
                     2 => settings.is_unigram = false,
-                    _ => fail!(Unsupported, "models of words or characters are not supported"),
+                    _ => fail!(Unsupported, "word and character models are not supported"),
                 },
                 (2, 24) if field.flag() => {
                     fail!(Unsupported, "spaces at the ends of pieces are not supported")
@@ -163,7 +161,7 @@ fn read_settings<'b>(model: &[(u64, Field<'b>)]) -> Result<Settings<'b>> {
                 (3, 3) => settings.adds_prefix = field.flag(),
                 (3, 4) => settings.removes_spaces = field.flag(),
                 (3, 5) if !field.flag() => {
-                    fail!(Unsupported, "pieces with plain spaces are not supported")
+                    fail!(Unsupported, "pieces with unescaped spaces are not supported")
                 }
                 _ => {}
             }

@@ -41,7 +41,7 @@ pub(super) fn read(text: &str, config: &Value) -> Result<Tokenizer> {
         });
         let Some((rank, token)) = parsed else {
             let line = index + 1;
-            fail!(Format, "line {line} of the tokenizer must have a token in Base64 and its rank");
+            fail!(Format, "line {line} of the tokenizer must be a Base64 token and its rank");
         };
         ranked.insert(rank, token);
     }
@@ -49,7 +49,7 @@ pub(super) fn read(text: &str, config: &Value) -> Result<Tokenizer> {
     // A few ranks may be left out.
     let most = ranked.keys().max().map_or(0, |&rank| rank + 1);
     if count == 0 || most > count * 2 + (1 << 10) {
-        fail!(Format, "{count} tokens do not have the ranks up to {most}");
+        fail!(Format, "{count} tokens are too few for ranks below {most}");
     }
     let mut tokens: Vec<Arc<str>> = vec![Arc::from(""); most];
     for (rank, bytes) in &ranked {
@@ -57,11 +57,10 @@ pub(super) fn read(text: &str, config: &Value) -> Result<Tokenizer> {
     }
     let known = KNOWN.iter().find(|(known, _)| *known == count);
     let Some(source) = config["pat_str"].as_str().or(known.map(|(_, pattern)| *pattern)) else {
-        let message = format!("a vocabulary of {count} tokens is not known");
+        let message = format!("unknown tiktoken vocabulary of {count} tokens");
         let error = Error::of_kind(ErrorKind::Unsupported, message);
-        return Err(error.with_hint(
-            "set the pattern that splits texts as `pat_str` in `tokenizer_config.json`",
-        ));
+        return Err(error
+            .with_hint("set `pat_str`, the pattern that splits text, in `tokenizer_config.json`"));
     };
     let mut model = Bpe::new(tokens);
     // The pair whose result has the lowest rank is merged first.
@@ -114,8 +113,8 @@ mod tests {
         assert_eq!(tokenizer.decode(&[0, 3, 2], true), "a\u{fffd}ab");
         let refused = |text: &str| read(text, &config).expect_err("refused").to_string();
         assert!(refused("YQ== 0\nno\n").contains("line 2"));
-        assert!(refused("YQ== 4000000\n").contains("ranks up to"));
+        assert!(refused("YQ== 4000000\n").contains("ranks below"));
         let error = read("YQ== 0\n", &Value::Null).expect_err("refused");
-        assert!(error.to_string().contains("1 tokens is not known"));
+        assert!(error.to_string().contains("vocabulary of 1 tokens"));
     }
 }

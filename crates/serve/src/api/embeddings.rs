@@ -9,7 +9,7 @@ use super::response::ApiError;
 const MAX_INPUTS: usize = 2048;
 
 const EXPECTED: &str =
-    "a text, an array of texts, an array of token ids, or an array of such arrays";
+    "a string, an array of strings, an array of token ids, or an array of such arrays";
 
 /// A text to embed.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +65,7 @@ impl EmbeddingsRequest {
             && dimensions != width
         {
             let message = format!(
-                "`dimensions` must be {width} with this model, got {dimensions}; leave it out"
+                "`dimensions` must be {width} for this model, got {dimensions}; leave it out"
             );
             return Err(ApiError::invalid(Some("dimensions"), message));
         }
@@ -81,7 +81,7 @@ fn inputs(field: List<List<Scalar>>) -> Result<Vec<Input>, ApiError> {
         List::Many(items) => items,
     };
     if items.is_empty() {
-        return Err(invalid("`input` has no texts".to_owned()));
+        return Err(invalid("`input` must have at least one text".to_owned()));
     }
     // An array of numbers is one text.
     if matches!(items[0], List::One(Scalar::Int(_))) {
@@ -183,7 +183,7 @@ impl Embeddings<'_> {
     pub fn to_json(&self) -> Result<String, ApiError> {
         let Embeddings { model, values, tokens, encoding } = *self;
         if values.iter().flatten().any(|value| !value.is_finite()) {
-            return Err(ApiError::new(500, "the model returned numbers that are not finite"));
+            return Err(ApiError::new(500, "the model returned non-finite numbers"));
         }
         let mut data = Vec::with_capacity(values.len());
         for (index, values) in values.iter().enumerate() {
@@ -227,8 +227,8 @@ mod tests {
     #[test]
     fn error_param_names_invalid_field() {
         for (body, field, part) in [
-            (json!({}), "input", "a text, an array of texts"),
-            (json!({ "input": [] }), "input", "no texts"),
+            (json!({}), "input", "a string, an array of strings"),
+            (json!({ "input": [] }), "input", "at least one text"),
             (json!({ "input": 3 }), "input", "got 3"),
             (json!({ "input": {} }), "input", "got an object"),
             (json!({ "input": "" }), "input", "`input[0]` is empty"),
@@ -247,7 +247,7 @@ mod tests {
             (
                 json!({ "input": "a", "dimensions": 2 }),
                 "dimensions",
-                "must be 3 with this model, got 2",
+                "must be 3 for this model, got 2",
             ),
             (json!({ "input": "a", "dimensions": "x" }), "dimensions", "got \"x\""),
         ] {

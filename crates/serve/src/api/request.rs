@@ -107,7 +107,8 @@ impl Request {
             return Err(ApiError::invalid(None, "the prompt has no tokens"));
         }
         if prompt > context {
-            let message = format!("the prompt has {prompt} tokens, and the context has {context}");
+            let message =
+                format!("the prompt has {prompt} tokens, but the context has only {context}");
             let mut error = ApiError::invalid(None, message);
             error.code = Some("context_length_exceeded");
             return Err(error);
@@ -145,7 +146,7 @@ pub(super) fn count(field: &str, value: &Scalar) -> Result<Option<usize>> {
         Scalar::Int(number) => usize::try_from(*number).ok(),
         _ => None,
     };
-    number.map(Some).ok_or_else(|| wrong(field, "an integer of at least 0", value))
+    number.map(Some).ok_or_else(|| wrong(field, "a non-negative integer", value))
 }
 
 fn flag(field: &str, value: &Scalar) -> Result<bool> {
@@ -163,18 +164,18 @@ fn stops(field: List<Scalar>) -> Result<Vec<String>> {
         List::Many(values) => values,
     };
     if values.len() > MAX_STOPS {
-        let message = format!("`stop` must have at most {MAX_STOPS} texts, got {}", values.len());
+        let message = format!("`stop` must have at most {MAX_STOPS} strings, got {}", values.len());
         return Err(ApiError::invalid(Some("stop"), message));
     }
     let text = |value: Scalar| match value {
         Scalar::Text(text) if !text.is_empty() && text.len() <= MAX_STOP => Ok(text),
-        other => Err(wrong("stop", &format!("texts of 1 to {MAX_STOP} bytes"), &other)),
+        other => Err(wrong("stop", &format!("strings of 1 to {MAX_STOP} bytes"), &other)),
     };
     values.into_iter().map(text).collect()
 }
 
 fn prompt(field: List<Scalar>) -> Result<Prompt> {
-    let expected = "a text or an array of token ids";
+    let expected = "a string or an array of token ids";
     let mut values = match field {
         List::One(Scalar::Text(text)) => return Ok(Prompt::Text(text)),
         List::One(other) => return Err(wrong("prompt", expected, &other)),
@@ -189,7 +190,7 @@ fn prompt(field: List<Scalar>) -> Result<Prompt> {
         Scalar::Int(id) => u32::try_from(*id).map_err(|_| wrong("prompt", expected, value)),
         Scalar::Text(_) => Err(ApiError::invalid(
             Some("prompt"),
-            "`prompt` must be one text: several in one request are not supported",
+            "`prompt` must be a single string; several prompts in one request are not supported",
         )),
         other => Err(wrong("prompt", expected, other)),
     };
@@ -220,14 +221,14 @@ fn messages(field: &List<MessageFields>) -> Result<Vec<Message>> {
         match content {
             List::One(Scalar::Text(whole)) => text += whole,
             List::One(Scalar::Null) if role == "assistant" => {}
-            List::One(other) => return Err(wrong(&name("content"), "a text", other)),
+            List::One(other) => return Err(wrong(&name("content"), "a string", other)),
             List::Many(parts) => {
                 for part in parts {
                     match (&part.kind, &part.text) {
                         (Scalar::Text(kind), Scalar::Text(more)) if kind == "text" => text += more,
                         (kind, _) => {
                             let field = name("content");
-                            return Err(wrong(&field, "a text or parts of type `text`", kind));
+                            return Err(wrong(&field, "a string or parts of type `text`", kind));
                         }
                     }
                 }
@@ -338,10 +339,10 @@ mod tests {
         let cases = [
             (r#"{"temperature": "hot"}"#, "temperature", "a number from 0 to 2, got \"hot\""),
             (r#"{"temperature": 2.5}"#, "temperature", "got 2.5"),
-            (r#"{"max_tokens": -1}"#, "max_tokens", "an integer of at least 0, got -1"),
+            (r#"{"max_tokens": -1}"#, "max_tokens", "a non-negative integer, got -1"),
             (r#"{"max_tokens": 0}"#, "max_tokens", "at least 1"),
             (r#"{"stream": 1}"#, "stream", "true or false, got 1"),
-            (r#"{"stop": ["a", ""]}"#, "stop", "texts of 1 to 256 bytes, got \"\""),
+            (r#"{"stop": ["a", ""]}"#, "stop", "strings of 1 to 256 bytes, got \"\""),
             (r#"{"seed": 0.5}"#, "seed", "an integer, got 0.5"),
             (r#"{"n": 2}"#, "n", "not supported"),
             (r#"{"logit_bias": {"5": 1}}"#, "logit_bias", "not supported"),
@@ -356,7 +357,7 @@ mod tests {
         }
         let (param, message) = error(r#"{"messages": [{"role": "user", "content": 3}]}"#, true);
         assert_eq!(param.as_deref(), Some("messages[0].content"));
-        assert_eq!(message, "`messages[0].content` must be a text, got 3");
+        assert_eq!(message, "`messages[0].content` must be a string, got 3");
         let image = r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#;
         assert!(error(image, true).1.ends_with("got \"image_url\""));
         assert!(error("{}", true).1.contains("an array of messages, got null"));
