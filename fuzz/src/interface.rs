@@ -2,7 +2,7 @@
 //!
 //! Memory that the caller must provide is valid; every description of it may be wrong. Every call returns a status,
 //! which is never `Internal`, since that means a defect.
-#![allow(unsafe_code, clippy::allow_attributes, reason = "a C interface is called")]
+#![allow(unsafe_code, clippy::allow_attributes, reason = "calls a C function")]
 
 use std::ffi::{CString, c_void};
 use std::sync::OnceLock;

@@ -1,5 +1,9 @@
 //! Payloads of delegates, written in MIL, for the tests of the C interface and its fuzz target.
-#![allow(dead_code, clippy::allow_attributes, reason = "each user needs a part")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each user needs only some of these functions"
+)]
 
 use coremill_mil::model::FeatureDescription;
 use coremill_mil::{model, text};

@@ -1,6 +1,6 @@
 //! Sources of the ExecuTorch backend, for builds against the user's runtime.
 
-#![expect(unsafe_code, reason = "entries of a C interface")]
+#![expect(unsafe_code, reason = "functions with a C interface")]
 
 use std::ffi::c_char;
 

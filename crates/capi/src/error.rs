@@ -1,5 +1,5 @@
 //! Status codes, error messages, and the guard around each entry point.
-#![expect(unsafe_code, reason = "entries of a C interface")]
+#![expect(unsafe_code, reason = "functions with a C interface")]
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};

@@ -1,5 +1,5 @@
 //! Instances of methods, with states.
-#![expect(unsafe_code, reason = "entries of a C interface")]
+#![expect(unsafe_code, reason = "functions with a C interface")]
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

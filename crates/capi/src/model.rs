@@ -1,5 +1,5 @@
 //! Loaded models and programs.
-#![expect(unsafe_code, reason = "entries of a C interface")]
+#![expect(unsafe_code, reason = "functions with a C interface")]
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};

@@ -1,5 +1,5 @@
 //! Settings by name.
-#![expect(unsafe_code, reason = "text comes from C")]
+#![expect(unsafe_code, reason = "reads a C string")]
 
 use std::ffi::{CStr, c_char};
 

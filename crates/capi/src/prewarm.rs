@@ -1,5 +1,5 @@
 //! Background preparation of packages and compiled models for Core ML.
-#![expect(unsafe_code, reason = "entries of a C interface")]
+#![expect(unsafe_code, reason = "functions with a C interface")]
 
 use std::ffi::c_char;
 use std::path::{Path, PathBuf};

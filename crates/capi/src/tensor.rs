@@ -1,5 +1,5 @@
 //! Checked tensors in the caller's memory.
-#![expect(unsafe_code, reason = "memory comes from C")]
+#![expect(unsafe_code, reason = "accesses memory that C owns")]
 
 use std::ffi::{c_char, c_void};
 use std::ops::Range;

@@ -1,5 +1,5 @@
 //! Runs copy neither inputs nor outputs, and loads do not leak, measured by counting allocated bytes.
-#![expect(unsafe_code, reason = "a C interface is called, and an allocator counts bytes")]
+#![expect(unsafe_code, reason = "calls C functions, and counts allocated bytes")]
 
 mod common;
 mod counting;

@@ -1,7 +1,7 @@
 //! Invalid input results in errors: damaged models, invalid handles, arbitrary options.
 //!
 //! `COREMILL_CALLS_SECONDS` extends the random calls beyond the time available in CI.
-#![expect(unsafe_code, reason = "a C interface is called")]
+#![expect(unsafe_code, reason = "calls a C function")]
 
 mod common;
 #[path = "../../../fuzz/src/interface.rs"]

@@ -1,5 +1,5 @@
 //! Behavior of the C interface for valid and invalid calls.
-#![expect(unsafe_code, reason = "a C interface is called")]
+#![expect(unsafe_code, reason = "calls a C function")]
 
 mod common;
 

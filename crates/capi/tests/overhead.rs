@@ -2,7 +2,7 @@
 //!
 //! The limit is 20 µs, in a release build; `cargo test --release -p coremill-capi --test overhead -- --nocapture` prints
 //! the measured time. Debug builds do not optimize the interface, so their limit is ten times as high.
-#![expect(unsafe_code, reason = "a C interface is called")]
+#![expect(unsafe_code, reason = "calls a C function")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Measures the allocations of Rust sessions after warm-up. Bookkeeping allocates nothing. Elementwise chains allocate a
 //! few hundred bytes, and operations without a kernel allocate their results.
-#![expect(unsafe_code, reason = "an allocator counts bytes")]
+#![expect(unsafe_code, reason = "the allocator counts bytes")]
 
 mod counting;
 

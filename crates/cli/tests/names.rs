@@ -99,7 +99,7 @@ fn rejects_core_ml_devices_on_other_platforms() {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{text}");
             assert!(text.contains(name) && text.contains("is not available"), "{text}");
-            assert!(text.contains("Core ML requires macOS or iOS"), "{text}");
+            assert!(text.contains("Core ML is part of macOS and iOS"), "{text}");
         }
         let output = coremill(&[command, &["--device", "host"]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

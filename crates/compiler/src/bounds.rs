@@ -35,33 +35,33 @@ pub(crate) fn checked_numel<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usi
 /// Checked indexing and slicing of lists.
 pub(crate) trait CheckedIndex<T> {
     /// Returns the element at an index.
-    fn at(&self, place: usize) -> Result<&T>;
+    fn at(&self, index: usize) -> Result<&T>;
     /// Returns the element at an index, mutably.
-    fn at_mut(&mut self, place: usize) -> Result<&mut T>;
+    fn at_mut(&mut self, index: usize) -> Result<&mut T>;
     /// Returns the elements of a range of indices.
-    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, places: R) -> Result<&[T]>;
+    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, range: R) -> Result<&[T]>;
     /// Swaps two elements.
     fn exchange(&mut self, first: usize, second: usize) -> Result<()>;
 }
 
 /// Removes and returns the element at an index.
-pub(crate) fn take<T>(list: &mut Vec<T>, place: usize) -> Result<T> {
-    list.at(place)?;
-    Ok(list.remove(place))
+pub(crate) fn take<T>(list: &mut Vec<T>, index: usize) -> Result<T> {
+    list.at(index)?;
+    Ok(list.remove(index))
 }
 
 impl<T> CheckedIndex<T> for [T] {
-    fn at(&self, place: usize) -> Result<&T> {
-        self.get(place).ok_or_else(|| out_of_range(place, self.len()))
+    fn at(&self, index: usize) -> Result<&T> {
+        self.get(index).ok_or_else(|| out_of_range(index, self.len()))
     }
 
-    fn at_mut(&mut self, place: usize) -> Result<&mut T> {
+    fn at_mut(&mut self, index: usize) -> Result<&mut T> {
         let length = self.len();
-        self.get_mut(place).ok_or_else(|| out_of_range(place, length))
+        self.get_mut(index).ok_or_else(|| out_of_range(index, length))
     }
 
-    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, places: R) -> Result<&[T]> {
-        self.get(places.clone()).ok_or_else(|| out_of_range(places, self.len()))
+    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, range: R) -> Result<&[T]> {
+        self.get(range.clone()).ok_or_else(|| out_of_range(range, self.len()))
     }
 
     fn exchange(&mut self, first: usize, second: usize) -> Result<()> {
@@ -71,10 +71,10 @@ impl<T> CheckedIndex<T> for [T] {
     }
 }
 
-/// The axis at distance `places` from the end of a shape of rank `rank`.
-pub(crate) fn axis_from_end(rank: usize, places: usize) -> Result<usize> {
-    rank.checked_sub(places).ok_or_else(|| {
-        LoweringError::new(format!("a tensor of rank {rank} has fewer than {places} dimensions"))
+/// The axis `distance` dimensions before the end of a shape of rank `rank`.
+pub(crate) fn axis_from_end(rank: usize, distance: usize) -> Result<usize> {
+    rank.checked_sub(distance).ok_or_else(|| {
+        LoweringError::new(format!("a tensor of rank {rank} has fewer than {distance} dimensions"))
     })
 }
 

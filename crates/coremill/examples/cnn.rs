@@ -1,5 +1,5 @@
 //! A small convolutional network described in Rust, run on the host and saved for Core ML.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill::graph::nn::{Activation, BatchNorm, Conv, Linear, adaptive_avg_pool, max_pool};
 use coremill::graph::{DType, Device, Graph, Session};

@@ -1,5 +1,5 @@
 //! Converts the example program in fp16 and in fp32, and prints the error between the two.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill::compare::figures;
 use coremill::graph::{Device, Input, Session};

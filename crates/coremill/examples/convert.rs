@@ -1,5 +1,5 @@
 //! Converts the example program for iOS 17, and runs the result.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill::graph::{Device, Input, Session};
 use coremill::{ConvertOptions, Opset};

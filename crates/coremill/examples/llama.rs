@@ -3,7 +3,7 @@
 //! `llama FILE TOKEN…` loads the weights of a `.safetensors` or `.gguf` file with 4 heads and 2 key
 //! heads, runs them token by token, and prints the logits of each step. Without arguments it writes
 //! a GGUF file with random Q8_0 weights and generates from it.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Writes MIL text, opens it as a model, saves it as a package, and runs the package.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill::graph::{Device, Session};
 

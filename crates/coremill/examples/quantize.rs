@@ -1,5 +1,5 @@
 //! Quantizes the example program to 8 bits with random samples, and prints the loss.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill::convert::LowerOptions;
 use coremill::engine::Array;

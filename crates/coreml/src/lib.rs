@@ -31,7 +31,7 @@
 
 #![cfg_attr(
     any(target_vendor = "apple", coremill_standin),
-    expect(unsafe_code, reason = "this crate calls Objective-C")
+    expect(unsafe_code, reason = "calls Objective-C")
 )]
 #![cfg_attr(
     not(any(target_vendor = "apple", coremill_standin)),

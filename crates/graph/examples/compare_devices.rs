@@ -3,7 +3,7 @@
 //! Every function runs some steps on random inputs and keeps its states from step to step. Outputs and states
 //! must agree relative to their largest element. Models with inputs or outputs other than arrays are skipped.
 
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 //!
 //! `decoders CONFIG WEIGHTS TOKEN…` prints the logits of each step. Supported are Qwen 2 with experts, Mamba,
 //! and Qwen 3 Next without experts.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill_graph::nn::*;
 use coremill_graph::{DType, Device, Graph, Params, Precision, Session, Tensor};

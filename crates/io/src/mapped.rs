@@ -163,7 +163,7 @@ pub fn guard() {
 /// Signal handler for inaccessible pages.
 #[cfg(unix)]
 mod fault {
-    #![expect(unsafe_code, reason = "the system's interface for signals is C's")]
+    #![expect(unsafe_code, reason = "signal handling has only a C interface")]
 
     use std::ffi::{c_int, c_void};
     use std::sync::OnceLock;

@@ -41,14 +41,14 @@ fn addresses(memory: &[u8]) -> Range<usize> {
 #[cfg(target_os = "linux")]
 fn advise(range: Range<usize>, advice: libc::c_int) {
     // SAFETY: `sysconf` has no preconditions.
-    #[expect(unsafe_code, reason = "the size of pages has no safe interface")]
+    #[expect(unsafe_code, reason = "the page size has no safe interface")]
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).unwrap_or(LARGE).max(1);
     let start = range.start.next_multiple_of(page);
     let end = range.end - range.end % page;
     if start < end {
         // SAFETY: the advice used here does not change the contents of memory.
-        #[expect(unsafe_code, reason = "advice is given to the system by address")]
+        #[expect(unsafe_code, reason = "the system call takes an address")]
         let _ =
             unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };
     }

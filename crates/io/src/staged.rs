@@ -105,7 +105,7 @@ pub fn remove_staged_on_signals() {}
 
 #[cfg(unix)]
 mod signals {
-    #![expect(unsafe_code, reason = "the system's interface for signals is C's")]
+    #![expect(unsafe_code, reason = "signal handling has only a C interface")]
 
     use std::ffi::c_int;
     use std::fs;

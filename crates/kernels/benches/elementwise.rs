@@ -1,7 +1,7 @@
 //! Benchmarks of the kernels other than matrix products: `cargo bench -p coremill-kernels --bench elementwise
 //! [PART OF A NAME]`. Prints the minimum and the median of many runs, on one thread and on two.
 
-#![expect(clippy::print_stdout, reason = "a bench prints")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

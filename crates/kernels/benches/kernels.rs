@@ -1,7 +1,7 @@
 //! Benchmarks of the matrix kernels with the shapes of real models: `cargo bench -p coremill-kernels --bench
 //! kernels [-- FILTER] [--isa NAME]`.
 
-#![expect(clippy::print_stdout, reason = "a benchmark prints what it measures")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -77,14 +77,14 @@ impl Arena {
         let to_read = |range: &Range<usize>| {
             // SAFETY: the range is within the arena, and no written part overlaps it, as checked above. The
             // arena is borrowed exclusively for `'a`.
-            #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
+            #[expect(unsafe_code, reason = "borrows disjoint parts at the same time")]
             unsafe {
                 std::slice::from_raw_parts(start.add(range.start).cast_const(), range.len())
             }
         };
         let to_write = |range: &Range<usize>| {
             // SAFETY: the range is within the arena, and no other part overlaps it, as checked above.
-            #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
+            #[expect(unsafe_code, reason = "borrows disjoint parts at the same time")]
             unsafe {
                 std::slice::from_raw_parts_mut(start.add(range.start), range.len())
             }

@@ -64,7 +64,7 @@ impl Memory {
             Owner::Lines(lines) => lines,
             // SAFETY: pages are aligned to more than a line and contain whole lines, and all bit patterns are
             // valid floats.
-            #[expect(unsafe_code, reason = "pages are seen as their lines")]
+            #[expect(unsafe_code, reason = "reinterprets pages as cache lines")]
             Owner::Pages(pages) => unsafe {
                 std::slice::from_raw_parts(
                     pages.as_ptr().cast(),
@@ -78,7 +78,7 @@ impl Memory {
         match &mut self.0 {
             Owner::Lines(lines) => lines,
             // SAFETY: as above.
-            #[expect(unsafe_code, reason = "pages are seen as their lines")]
+            #[expect(unsafe_code, reason = "reinterprets pages as cache lines")]
             Owner::Pages(pages) => unsafe {
                 let lines = pages.len() / size_of::<CacheLine>();
                 std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), lines)
@@ -98,7 +98,10 @@ impl Memory {
 }
 
 fn new_pages(bytes: usize) -> io::Result<MmapMut> {
-    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "only Linux takes advice"))]
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(unused_mut, reason = "only Linux supports the advice")
+    )]
     let mut pages = MmapMut::map_anon(bytes)?;
     #[cfg(target_os = "linux")]
     coremill_io::pages::prefer_large(&mut pages);
@@ -119,7 +122,7 @@ impl fmt::Debug for Memory {
 
 pub(crate) fn as_elements(lines: &[CacheLine]) -> &[f32] {
     // SAFETY: a line is sixteen elements without padding.
-    #[expect(unsafe_code, reason = "lines are seen as their elements")]
+    #[expect(unsafe_code, reason = "reinterprets cache lines as elements")]
     unsafe {
         std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * LINE)
     }
@@ -127,7 +130,7 @@ pub(crate) fn as_elements(lines: &[CacheLine]) -> &[f32] {
 
 pub(crate) fn as_elements_mut(lines: &mut [CacheLine]) -> &mut [f32] {
     // SAFETY: a line is sixteen elements without padding.
-    #[expect(unsafe_code, reason = "lines are seen as their elements")]
+    #[expect(unsafe_code, reason = "reinterprets cache lines as elements")]
     unsafe {
         std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE)
     }

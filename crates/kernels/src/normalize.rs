@@ -53,7 +53,10 @@ pub fn softmax(isa: Isa, pool: &Pool, source: &[f32], extents: [usize; 3], targe
 ///
 /// # Panics
 /// Panics if a length does not match the sizes.
-#[expect(clippy::too_many_arguments, reason = "each is plain, and callers have all of them")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each argument is simple, and callers have all of them"
+)]
 pub fn normalize_rows(
     isa: Isa,
     pool: &Pool,
@@ -226,7 +229,7 @@ fn rows(isa: Isa, pool: &Pool, source: &[f32], length: usize, target: &mut [f32]
         let place = range.start * length..range.end * length;
         let source = &source[place.clone()];
         // SAFETY: each task has its own rows.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of the target")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of the target")]
         let target = unsafe { shared.part(place) };
         dispatch(isa, RowsKernel { source, target, length, first: range.start, work });
     });
@@ -402,7 +405,10 @@ impl Kernel for ColumnsKernel<'_> {
                         let x = unsafe { load::<V>(&row[column..column + count]) };
                         let power = lanes::exp(x.sub(most));
                         sum = sum.add(power);
-                        #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
+                        #[expect(
+                            unsafe_code,
+                            reason = "tasks write to different columns of a matrix"
+                        )]
                         unsafe {
                             power.store_partial(target.add(at * inner + column), count);
                         }
@@ -410,7 +416,10 @@ impl Kernel for ColumnsKernel<'_> {
                     let factor = lanes::reciprocal(sum);
                     for at in 0..source.len() / inner {
                         // SAFETY: as above, and this part was already written.
-                        #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
+                        #[expect(
+                            unsafe_code,
+                            reason = "tasks write to different columns of a matrix"
+                        )]
                         unsafe {
                             let place = target.add(at * inner + column);
                             V::load_partial(place, count).mul(factor).store_partial(place, count);
@@ -443,7 +452,10 @@ impl Kernel for ColumnsKernel<'_> {
                         let x = unsafe { load::<V>(&row[column..column + count]) };
                         let x = x.sub(mean).mul(factor).mul_add(gamma, beta);
                         // SAFETY: as above.
-                        #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
+                        #[expect(
+                            unsafe_code,
+                            reason = "tasks write to different columns of a matrix"
+                        )]
                         unsafe {
                             x.store_partial(target.add(at * inner + column), count);
                         }

@@ -95,10 +95,10 @@ struct Job {
 // SAFETY: `job` is written only by the thread that holds `busy`, while no task is unfinished. It is read only
 // by threads that hold a task, which prevents writes. The release store of a range and the acquiring
 // compare-and-swap order the accesses. The body is `Sync`.
-#[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+#[expect(unsafe_code, reason = "workers share a job under the documented protocol")]
 unsafe impl Sync for PoolState {}
 // SAFETY: as above.
-#[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+#[expect(unsafe_code, reason = "workers share a job under the documented protocol")]
 unsafe impl Send for PoolState {}
 
 impl Pool {
@@ -159,7 +159,10 @@ impl Pool {
         }
         // SAFETY: only the lifetime changes. `finish` below returns when all tasks are finished, after which
         // no thread accesses the body.
-        #[expect(unsafe_code, reason = "workers outlive the borrow, their use of it does not")]
+        #[expect(
+            unsafe_code,
+            reason = "workers outlive the borrow, but stop using it before it ends"
+        )]
         let body = unsafe {
             std::mem::transmute::<
                 *const (dyn Fn(usize) + Sync),
@@ -167,7 +170,7 @@ impl Pool {
             >(body)
         };
         // SAFETY: this thread holds `busy`, and all tasks of the previous job are finished.
-        #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+        #[expect(unsafe_code, reason = "workers share a job under the documented protocol")]
         unsafe {
             *shared.job.get() = Some(Job { body });
         }
@@ -286,11 +289,11 @@ impl PoolState {
     /// Runs a task that this thread has taken.
     fn run_task(&self, task: usize) {
         // SAFETY: this thread holds an unfinished task of the job, so `job` is not written.
-        #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+        #[expect(unsafe_code, reason = "workers share a job under the documented protocol")]
         let job = unsafe { *self.job.get() };
         if let Some(job) = job {
             // SAFETY: the thread that owns the body waits until this task is finished.
-            #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+            #[expect(unsafe_code, reason = "workers share a job under the documented protocol")]
             let body = unsafe { &*job.body };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(task))) {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);

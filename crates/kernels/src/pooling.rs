@@ -247,7 +247,7 @@ fn pool_rows<V: Vector, W: Window<V>>(
                     }
                 }
                 // SAFETY: the target has `channels` elements, and each task has its own rows.
-                #[expect(unsafe_code, reason = "tasks write disjoint parts of the output")]
+                #[expect(unsafe_code, reason = "tasks write to disjoint parts of the output")]
                 unsafe {
                     if many {
                         for (at, pooled) in pooled.into_iter().enumerate() {

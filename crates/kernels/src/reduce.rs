@@ -223,7 +223,7 @@ fn pass(
                 let columns = tile * COLUMNS..((tile + 1) * COLUMNS).min(inner);
                 let place = row * inner + columns.start..row * inner + columns.end;
                 // SAFETY: each task has its own columns.
-                #[expect(unsafe_code, reason = "tasks write disjoint parts of the target")]
+                #[expect(unsafe_code, reason = "tasks write to disjoint parts of the target")]
                 let target = unsafe { shared.part(place) };
                 let source = &source[row * length * inner..][..length * inner];
                 dispatch(isa, Columns { fold, source, inner, first: columns.start, target });
@@ -235,7 +235,7 @@ fn pass(
         let shared = SharedMut::new(target);
         return pool.run_ranges(outer, (16_384 / length).max(1), |range| {
             // SAFETY: each task has its own rows.
-            #[expect(unsafe_code, reason = "tasks write disjoint parts of the target")]
+            #[expect(unsafe_code, reason = "tasks write to disjoint parts of the target")]
             let target = unsafe { shared.part(range.clone()) };
             let source = &source[range.start * length..range.end * length];
             dispatch(isa, Rows { fold, source, target });
@@ -249,7 +249,7 @@ fn pass(
         let elements = &source[row * length..(row + 1) * length];
         let source = &elements[piece * PIECE..((piece + 1) * PIECE).min(length)];
         // SAFETY: each task has its own element.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of the results")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of the results")]
         let target = unsafe { shared.part(task..task + 1) };
         dispatch(isa, Rows { fold, source, target });
     });

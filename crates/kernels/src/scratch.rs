@@ -26,7 +26,7 @@ impl PackedRows {
         self.used += count;
         assert!(self.used <= self.elements.len(), "copies fit what was reset");
         // SAFETY: the elements exist. Elements taken earlier are not touched, as indexing would do.
-        #[expect(unsafe_code, reason = "pointers to what was taken before stay valid")]
+        #[expect(unsafe_code, reason = "pointers to earlier allocations stay valid")]
         unsafe {
             std::slice::from_raw_parts_mut(self.elements.as_mut_ptr().add(start), count)
         }
@@ -57,7 +57,7 @@ impl Scratch {
 /// Runs the body with unused scratch memory of this thread.
 pub(crate) fn with_scratch<T>(body: impl FnOnce(&mut Scratch) -> T) -> T {
     thread_local! {
-        #[expect(clippy::vec_box, reason = "a scratch memory is moved by its pointer")]
+        #[expect(clippy::vec_box, reason = "scratch memory is moved by pointer")]
         static KEPT: RefCell<Vec<Box<Scratch>>> = const { RefCell::new(Vec::new()) };
     }
     let mut scratch = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();

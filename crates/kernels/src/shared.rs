@@ -10,10 +10,10 @@ pub(crate) struct SharedMut<'a, T = f32> {
 }
 
 // SAFETY: it is a slice, and the contract of `part` keeps its parts disjoint.
-#[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+#[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
 unsafe impl<T: Send> Send for SharedMut<'_, T> {}
 // SAFETY: as above.
-#[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+#[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
 unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
 
 impl<'a, T> SharedMut<'a, T> {
@@ -25,7 +25,7 @@ impl<'a, T> SharedMut<'a, T> {
     pub(crate) fn pointer(&self, part: Range<usize>) -> *mut T {
         assert!(part.start <= part.end && part.end <= self.length, "out of the slice");
         // SAFETY: the range is within the slice.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
         unsafe {
             self.start.add(part.start)
         }
@@ -40,7 +40,7 @@ impl<'a, T> SharedMut<'a, T> {
     ///
     /// # Safety
     /// No thread may write this part while the result is in use.
-    #[expect(unsafe_code, reason = "tasks read what others have written before")]
+    #[expect(unsafe_code, reason = "tasks read elements that earlier tasks have written")]
     pub(crate) unsafe fn read(&self, part: Range<usize>) -> &[T] {
         let length = part.len();
         // SAFETY: the range is within the slice, and the caller excludes writers.
@@ -51,8 +51,8 @@ impl<'a, T> SharedMut<'a, T> {
     ///
     /// # Safety
     /// No other code may access this part while the result is in use.
-    #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
-    #[expect(clippy::mut_from_ref, reason = "the caller keeps parts apart")]
+    #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
+    #[expect(clippy::mut_from_ref, reason = "the caller guarantees disjoint parts")]
     pub(crate) unsafe fn part(&self, part: Range<usize>) -> &mut [T] {
         let length = part.len();
         // SAFETY: the range is within the slice, and the caller keeps parts disjoint.
@@ -71,8 +71,8 @@ impl<T> SharedPointer<T> {
 }
 
 // SAFETY: the pointer is only used in unsafe code, which guarantees disjoint accesses.
-#[expect(unsafe_code, reason = "tasks write to parts of one memory")]
+#[expect(unsafe_code, reason = "tasks write to disjoint parts of a buffer")]
 unsafe impl<T: Send> Sync for SharedPointer<T> {}
 // SAFETY: as above.
-#[expect(unsafe_code, reason = "tasks write to parts of one memory")]
+#[expect(unsafe_code, reason = "tasks write to disjoint parts of a buffer")]
 unsafe impl<T: Send> Send for SharedPointer<T> {}

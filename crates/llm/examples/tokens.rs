@@ -1,6 +1,6 @@
 //! `tokens TOKENIZER`, a `tokenizer.json` or a `.gguf`: token ids of the texts in a JSON list on standard input, and the text of these tokens, one JSON a line.
 //! `tokens FOLDER --chat`: texts of conversations, whose variables the list holds.
-#![expect(clippy::print_stdout, reason = "an example shows its result")]
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use coremill_llm::{ChatTemplate, LanguageModel, Tokenizer};
 use serde_json::{Value, json};

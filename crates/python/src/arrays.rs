@@ -225,7 +225,7 @@ fn bytes_at(
         // SAFETY: numpy or torch reports `length` bytes of a contiguous array at `address`, and the
         // caller keeps the array alive. Python's lock is held, so that the array is not resized
         // meanwhile. An element that is written concurrently is read as one of its values.
-        #[expect(unsafe_code, reason = "reading an array of another library where it lies")]
+        #[expect(unsafe_code, reason = "reads an array of another library without a copy")]
         unsafe {
             std::slice::from_raw_parts(address as *const u8, length)
         }

@@ -23,7 +23,7 @@ impl PyBytesWriter {
             let size = isize::try_from(length).map_err(|_| too_large())?;
             // SAFETY: without a source, Python returns a new object with memory for `size` bytes,
             // or an exception.
-            #[expect(unsafe_code, reason = "PyO3 gives no bytes that are not filled with zeros")]
+            #[expect(unsafe_code, reason = "PyO3 has no function for uninitialized bytes")]
             let (bytes, address) = unsafe {
                 let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
                 let object = Bound::from_owned_ptr_or_err(py, object).map_err(|_| too_large())?;
@@ -45,7 +45,7 @@ impl AsMut<[u8]> for PyBytesWriter {
         // SAFETY: `bytes` keeps the memory alive, and no other code knows it until the
         // `PyBytesWriter` is consumed. Until then it is only written, so its initial contents do
         // not matter.
-        #[expect(unsafe_code, reason = "the memory is Python's")]
+        #[expect(unsafe_code, reason = "reads memory that Python owns")]
         unsafe {
             std::slice::from_raw_parts_mut(self.address as *mut u8, self.length)
         }

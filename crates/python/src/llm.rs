@@ -36,8 +36,8 @@ struct ConvertOptions {
     verify: Option<String>,
 }
 
-/// Converts a model and writes it. Returns the paths of the files. Warns the caller of the calling Python function if the
-/// tokenizer is left out.
+/// Converts a model, writes it and returns the paths of the files. Warns the caller of the calling Python function if the
+/// output has no tokenizer.
 #[pyfunction]
 pub(crate) fn llm_convert(
     py: Python<'_>,

@@ -1,6 +1,10 @@
 //! Models for the tests, and helpers that call the C interface.
-#![expect(unsafe_code, reason = "a C interface is called")]
-#![allow(dead_code, clippy::allow_attributes, reason = "each test uses a part")]
+#![expect(unsafe_code, reason = "calls a C function")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each test uses only some of these functions"
+)]
 
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};

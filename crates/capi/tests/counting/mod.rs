@@ -1,5 +1,9 @@
 //! An allocator that counts bytes.
-#![allow(dead_code, clippy::allow_attributes, reason = "each test uses a part")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each test uses only some of these functions"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};

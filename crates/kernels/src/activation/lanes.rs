@@ -1,4 +1,7 @@
-#![expect(unsafe_code, reason = "in place and out of place share their code by pointers")]
+#![expect(
+    unsafe_code,
+    reason = "in-place and out-of-place variants share code that takes pointers"
+)]
 
 use super::Activation;
 use coremill_simd::Isa;

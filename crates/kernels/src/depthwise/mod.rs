@@ -218,7 +218,7 @@ impl Task<'_> {
             for pixel in pixel..pixel + pixels {
                 let start = pixel * extents.channels + self.channels.start;
                 // SAFETY: each task has its own rows or channels.
-                #[expect(unsafe_code, reason = "tasks write disjoint parts of the output")]
+                #[expect(unsafe_code, reason = "tasks write to disjoint parts of the output")]
                 let elements = unsafe { output.part(start..start + length) };
                 finish(isa, epilogue, *division, pixel, self.channels.start, elements);
             }

@@ -1,6 +1,6 @@
 //! Depthwise convolution of vectors of channels, in registers.
 
-#![expect(unsafe_code, reason = "the extents are checked at entry, indices follow from them")]
+#![expect(unsafe_code, reason = "the extents are checked at entry; indices stay within them")]
 
 use std::ops::Range;
 

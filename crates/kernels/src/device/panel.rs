@@ -177,7 +177,7 @@ impl<A: Arithmetic> Block<'_, A> {
         for (index, sums) in sums.iter().enumerate() {
             let start = (row + index) * self.stride + first;
             // SAFETY: no two tasks compute the same element.
-            #[expect(unsafe_code, reason = "tasks write disjoint parts of one product")]
+            #[expect(unsafe_code, reason = "tasks write to disjoint parts of a product")]
             let to = unsafe { self.product.part(start..start + present) };
             to.copy_from_slice(&sums[..present]);
         }

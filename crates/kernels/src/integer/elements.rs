@@ -37,11 +37,11 @@ macro_rules! loops {
                 match isa {
                     // SAFETY: callers of this module checked that the machine supports the instruction set.
                     #[cfg(all(target_arch = "x86_64", not(miri)))]
-                    #[expect(unsafe_code, reason = "a version for instructions that are there")]
+                    #[expect(unsafe_code, reason = "the required instructions are available")]
                     Isa::Avx512 => unsafe { avx512($($argument),*) },
                     // SAFETY: as above.
                     #[cfg(all(target_arch = "x86_64", not(miri)))]
-                    #[expect(unsafe_code, reason = "a version for instructions that are there")]
+                    #[expect(unsafe_code, reason = "the required instructions are available")]
                     Isa::Avx2 => unsafe { avx2($($argument),*) },
                     _ => plain($($argument),*),
                 }
@@ -194,7 +194,7 @@ pub fn quantize_to_last(
         let count = BLOCK.min(pixels - first);
         let start = (image * pixels + first) * channels;
         // SAFETY: no two tasks have the same pixels.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
         let target = unsafe { target.part(start..start + count * channels) };
         for first_channel in (0..channels).step_by(LINES) {
             let mut lines = [[0; BLOCK]; LINES];
@@ -310,7 +310,7 @@ pub fn times(
             let last = channels.min(first + part);
             let (at, factors) = (row * channels, row / pixels * channels);
             // SAFETY: no two tasks have the same elements.
-            #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+            #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
             let target = unsafe { target.part(at + first..at + last) };
             let (left, right) =
                 (&left[at + first..at + last], &right[factors + first..factors + last]);
@@ -343,7 +343,7 @@ pub fn join(
     pool.run_ranges(rows, (GRAIN / row.max(1)).max(1), |rows| {
         for at in rows {
             // SAFETY: no two tasks have the same row.
-            #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+            #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
             let mut target = unsafe { target.part(at * row..(at + 1) * row) };
             for (source, run, table) in sources {
                 let source = &source[at * run..(at + 1) * run];
@@ -386,7 +386,7 @@ pub fn maximum(
     let target = SharedMut::new(&mut target[..rows * line]);
     pool.run(rows, |row| {
         // SAFETY: no two tasks have the same line.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
         let target = unsafe { target.part(row * line..(row + 1) * line) };
         let (image, y) = (row / lines.len() / planes.len(), &lines[row % lines.len()]);
         let z = &planes[row / lines.len() % planes.len()];
@@ -431,7 +431,7 @@ pub fn mean(
         }
         let start = image * channels + first;
         // SAFETY: no two tasks have the same channels.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
         let target = unsafe { target.part(start..start + count) };
         scale_sums(isa, &sums[..count], target, scale / pixels as f32, -scale * f32::from(zero));
     });
@@ -463,7 +463,7 @@ pub fn permute(pool: &Pool, source: &[u8], shape: &[usize], axes: &[usize], targ
                 rest /= extent;
             }
             // SAFETY: no two tasks have the same row.
-            #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+            #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
             let target = unsafe { target.part(row * inner..(row + 1) * inner) };
             for (to, code) in target.iter_mut().zip(source[at..].iter().step_by(step.max(1))) {
                 *to = *code;
@@ -484,7 +484,7 @@ fn each<T: Send>(
     let target = SharedMut::new(target);
     pool.run_ranges(count, GRAIN, |range| {
         // SAFETY: ranges do not overlap.
-        #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+        #[expect(unsafe_code, reason = "tasks write to disjoint parts of a slice")]
         let target = unsafe { target.part(range.clone()) };
         body(range, target);
     });

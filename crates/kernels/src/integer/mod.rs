@@ -43,7 +43,7 @@ pub fn floats_for(codes: usize) -> usize {
 /// The memory of floats as codes.
 pub fn codes(floats: &[f32]) -> &[u8] {
     // SAFETY: every byte of a float is a byte.
-    #[expect(unsafe_code, reason = "memory is seen as its bytes")]
+    #[expect(unsafe_code, reason = "reinterprets memory as bytes")]
     unsafe {
         std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats))
     }
@@ -52,7 +52,7 @@ pub fn codes(floats: &[f32]) -> &[u8] {
 /// The memory of floats as mutable codes.
 pub fn codes_mut(floats: &mut [f32]) -> &mut [u8] {
     // SAFETY: every byte of a float is a byte, and any four bytes are a float.
-    #[expect(unsafe_code, reason = "memory is seen as its bytes")]
+    #[expect(unsafe_code, reason = "reinterprets memory as bytes")]
     unsafe {
         std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats))
     }

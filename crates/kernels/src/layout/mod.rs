@@ -280,11 +280,11 @@ struct CopyKernel<'a, T> {
 }
 
 // SAFETY: the source is only read, and units have disjoint locations in the target.
-#[expect(unsafe_code, reason = "units write disjoint places of one slice")]
+#[expect(unsafe_code, reason = "units write to disjoint elements of a slice")]
 unsafe impl<T: Sync> Sync for CopyKernel<'_, T> {}
 
 impl<T: Copy> CopyKernel<'_, T> {
-    #[expect(unsafe_code, reason = "`copy_strided` has checked where all elements lie")]
+    #[expect(unsafe_code, reason = "`copy_strided` has checked the addresses of all elements")]
     fn units(&self, range: std::ops::Range<usize>) {
         let space = self.space;
         let blocks = match space.unit {
@@ -346,7 +346,7 @@ impl<T: Copy> CopyKernel<'_, T> {
 /// # Safety
 /// `length` elements must be readable at `source` and writable at `target`.
 #[inline]
-#[expect(unsafe_code, reason = "the caller vouches for the elements")]
+#[expect(unsafe_code, reason = "the caller guarantees the elements")]
 unsafe fn copy_row<T: Copy>(source: *const T, target: *mut T, length: usize) {
     // SAFETY: the caller guarantees the elements.
     unsafe {
@@ -365,7 +365,7 @@ unsafe fn copy_row<T: Copy>(source: *const T, target: *mut T, length: usize) {
 ///
 /// # Safety
 /// The elements must be readable and writable at the locations given by the strides.
-#[expect(unsafe_code, reason = "the caller vouches for the elements")]
+#[expect(unsafe_code, reason = "the caller guarantees the elements")]
 unsafe fn transpose<T: Copy>(
     source: *const T,
     columns: &Axis,

@@ -252,7 +252,7 @@ impl Run<'_> {
         for (input, access) in accesses.iter().enumerate() {
             if *access == Access::Repeated {
                 // SAFETY: no other code accesses the scratch tile of this input.
-                #[expect(unsafe_code, reason = "views point to scratch from step to step")]
+                #[expect(unsafe_code, reason = "views point to scratch memory across steps")]
                 let target = unsafe { gathered.part(input * pitch..input * pitch + most) };
                 gather(space, inputs[input].elements, input, 0, 0, target);
             }
@@ -282,7 +282,7 @@ impl Run<'_> {
                             Access::Gathered => {
                                 // SAFETY: no other code accesses the scratch tile of this input, and views of
                                 // it are not read at this time.
-                                #[expect(unsafe_code, reason = "views point to scratch")]
+                                #[expect(unsafe_code, reason = "views point to scratch memory")]
                                 let target = unsafe { gathered.part(place.clone()) };
                                 gather(space, elements, *input, row, start, target);
                                 gathered.pointer(place)
@@ -308,7 +308,7 @@ impl Run<'_> {
                         // SAFETY: the views of operands come from the arms above and have the tile's
                         // elements, as checked by slicing. Scratch tiles that are live at the same time are
                         // disjoint, and no other task writes these elements of the outputs.
-                        #[expect(unsafe_code, reason = "results may take the place of operands")]
+                        #[expect(unsafe_code, reason = "results may overwrite operands")]
                         unsafe {
                             compute::compute(isa, step, &views, target, length);
                             if uniform { View::uniform(target, *target) } else { View::new(target) }

@@ -4,7 +4,7 @@ use coremill_simd::math::Unary;
 /// A function of two numbers. Comparisons and logical functions return 1 or 0. Logical functions treat every
 /// number but 0 as true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Binary {
     Add,
     Sub,

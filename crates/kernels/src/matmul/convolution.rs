@@ -293,7 +293,7 @@ pub fn convolve(
         let start = output.elements[column..].as_mut_ptr();
         let target = Output { start: SharedPointer(start), stride: output.stride };
         // SAFETY: all sizes were checked, and the output is borrowed mutably.
-        #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
+        #[expect(unsafe_code, reason = "the driver takes pointers; the extents are checked here")]
         unsafe {
             if window.is_pointwise() {
                 let (start, stride) = (input.as_ptr(), window.pixel_stride);

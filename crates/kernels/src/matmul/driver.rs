@@ -203,7 +203,7 @@ pub(super) unsafe fn run(
 
 /// # Safety
 /// Same as for [`run`], limited to the rows and panels of the task.
-#[expect(clippy::too_many_arguments, reason = "what a task is made of")]
+#[expect(clippy::too_many_arguments, reason = "the parts of a task")]
 unsafe fn run_task(
     grid: &Grid,
     tiles: Range<usize>,

@@ -62,7 +62,7 @@ const TASK_WORK: usize = 1 << 16;
 ///
 /// # Panics
 /// Panics if sizes do not match, if matrices of the output overlap, or if the epilogue has a residual.
-#[expect(clippy::too_many_arguments, reason = "what a product is made of")]
+#[expect(clippy::too_many_arguments, reason = "the operands of a product")]
 pub fn multiply_batch(
     pool: &Pool,
     isa: Isa,

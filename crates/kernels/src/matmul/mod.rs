@@ -103,7 +103,7 @@ pub fn multiply(
         stride: output.stride,
     };
     // SAFETY: all sizes were checked, and the output is borrowed mutably.
-    #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
+    #[expect(unsafe_code, reason = "the driver takes pointers; the extents are checked here")]
     unsafe {
         driver::run(Some(pool), rows, &left, weights, &output, epilogue);
     }

@@ -217,7 +217,7 @@ impl Kernel for Transpose<'_> {
 /// Bytes of `f32` elements, if they are aligned and in this machine's byte order.
 fn as_floats(bytes: &[u8]) -> Option<&[f32]> {
     // SAFETY: all bit patterns are valid floats.
-    #[expect(unsafe_code, reason = "bytes of floats are seen as floats")]
+    #[expect(unsafe_code, reason = "reinterprets bytes as floats")]
     let (before, floats, after) = unsafe { bytes.align_to::<f32>() };
     let whole = before.is_empty() && after.is_empty() && cfg!(target_endian = "little");
     whole.then_some(floats)

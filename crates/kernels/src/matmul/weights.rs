@@ -102,7 +102,7 @@ impl PackedWeights {
             let columns = panel.start..(panel.start + width).min(outputs);
             let size = LINE * size_of::<f32>() / per_line;
             // SAFETY: all inputs of all panels cover the memory, and each belongs to one task.
-            #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
+            #[expect(unsafe_code, reason = "tasks write to disjoint parts of a buffer")]
             bring_pages(unsafe {
                 let start = shared.get().cast::<u8>().add(size * at);
                 std::slice::from_raw_parts_mut(start, size * count)
@@ -110,7 +110,7 @@ impl PackedWeights {
             match precision {
                 Precision::F32 => {
                     // SAFETY: as above.
-                    #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
+                    #[expect(unsafe_code, reason = "tasks write to disjoint parts of a buffer")]
                     let target = unsafe {
                         std::slice::from_raw_parts_mut(shared.get().cast::<f32>().add(at), count)
                     };
@@ -120,7 +120,7 @@ impl PackedWeights {
                     let wide = scratch.elements(count);
                     source.fill(some, columns, width, wide);
                     // SAFETY: as above.
-                    #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
+                    #[expect(unsafe_code, reason = "tasks write to disjoint parts of a buffer")]
                     let target = unsafe {
                         std::slice::from_raw_parts_mut(shared.get().cast::<u16>().add(at), count)
                     };
@@ -237,7 +237,7 @@ impl fmt::Debug for PackedWeights {
 
 fn as_halves(lines: &[CacheLine]) -> &[u16] {
     // SAFETY: a line is 32 fp16 numbers without padding, and all bit patterns are valid.
-    #[expect(unsafe_code, reason = "lines are seen as their halves")]
+    #[expect(unsafe_code, reason = "reinterprets cache lines as their halves")]
     unsafe {
         std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * 2 * LINE)
     }

@@ -223,7 +223,7 @@ fn run(
         };
         // SAFETY: for all calls below: tasks have their own units, and units of other tasks are read only
         // after the previous call wrote them.
-        #[expect(unsafe_code, reason = "tasks have units of their own")]
+        #[expect(unsafe_code, reason = "each task has its own units")]
         match cell {
             Cell::Gru { reset_after: None, .. } => {
                 pool.run(parts, |index| unsafe { work.reset(cell, units_of(index)) });
@@ -236,7 +236,7 @@ fn run(
             for (row, state) in next.chunks_exact(units).enumerate() {
                 let start = (time * batch + row) * place.row + place.start;
                 // SAFETY: each direction has its own columns.
-                #[expect(unsafe_code, reason = "directions write disjoint parts of the output")]
+                #[expect(unsafe_code, reason = "directions write to disjoint parts of the output")]
                 let target = unsafe { place.elements.part(start..start + units) };
                 target.copy_from_slice(state);
             }
@@ -257,13 +257,13 @@ struct Step<'a> {
     memory: SharedMut<'a>,
 }
 
-#[expect(unsafe_code, reason = "tasks have units of their own")]
+#[expect(unsafe_code, reason = "each task has its own units")]
 impl Step<'_> {
     /// The units of a gate in the sums.
     ///
     /// # Safety
     /// No other code may access them while the result is in use.
-    #[expect(clippy::mut_from_ref, reason = "tasks have units of their own")]
+    #[expect(clippy::mut_from_ref, reason = "each task has its own units")]
     unsafe fn gate(
         &self,
         row: usize,

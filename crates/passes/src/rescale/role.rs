@@ -11,7 +11,7 @@ pub(super) enum Role {
     /// The result has the exponent of the operands, which must be equal, except for the listed parameters. Constants
     /// are scaled along.
     Same {
-        /// Parameters that must be unscaled.
+        /// Parameters that must not be scaled.
         except: &'static [&'static str],
     },
     /// A constant absorbs the difference of the exponents of `x` and the result.

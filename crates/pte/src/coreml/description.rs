@@ -63,7 +63,7 @@ fn model_file(directory: &Directory) -> Result<String, Error> {
 /// Extracts the description from `coremldata.bin`, which starts with fixed-size numbers and a string; variable-size
 /// parts are preceded by their length.
 fn of_compiled(bytes: &[u8]) -> Result<&[u8], Error> {
-    let ends = || Error::malformed(format!("the file is cut short after {} bytes", bytes.len()));
+    let ends = || Error::malformed(format!("the file is truncated after {} bytes", bytes.len()));
     let mut rest = bytes;
     let mut take = |count: u64| -> Result<&[u8], Error> {
         let count = usize::try_from(count).ok().filter(|count| *count <= rest.len());

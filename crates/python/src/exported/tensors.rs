@@ -74,7 +74,7 @@ impl AsRef<[u8]> for Storage {
         // lives. Uninitialized bytes are harmless, since the memory comes from an allocator. Other
         // Python threads may write concurrently: each byte is then read as its old or its new
         // value.
-        #[expect(unsafe_code, reason = "the memory of another runtime is what this type is for")]
+        #[expect(unsafe_code, reason = "reads memory that torch owns")]
         unsafe {
             std::slice::from_raw_parts(self.address as *const u8, self.length)
         }

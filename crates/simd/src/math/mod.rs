@@ -1,6 +1,9 @@
 //! Elementwise functions: exponentials, roots, trigonometric functions, and conversion of 16-bit floats.
 
-#![expect(unsafe_code, reason = "in place and out of place share their code by pointers")]
+#![expect(
+    unsafe_code,
+    reason = "in-place and out-of-place variants share code that takes pointers"
+)]
 
 mod half_width;
 pub mod lanes;

@@ -8,7 +8,7 @@
 //! Inner loops contain no calls of library functions with closures over vectors, such as `array::map`. Only
 //! the kernel is compiled for the instruction set, and a call that is not inlined into it costs more than its instructions.
 
-#![expect(unsafe_code, reason = "vector instructions, and pointers that callers vouch for")]
+#![expect(unsafe_code, reason = "vector instructions, and pointers that the caller guarantees")]
 
 /// Defines methods of a vector that consist of a few instructions.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]

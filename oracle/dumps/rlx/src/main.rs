@@ -1,5 +1,5 @@
 //! Runs each case with `rlx-cpu` and prints the results.
-#![expect(clippy::print_stdout, reason = "the results are for a file")]
+#![expect(clippy::print_stdout, reason = "the output is redirected to a file")]
 
 #[path = "../../../../integrations/rlx/tests/cases/mod.rs"]
 mod cases;

@@ -174,9 +174,7 @@ impl Call<'_> {
         given: &[(&str, Argument)],
     ) -> Result<[Tensor; N]> {
         let values = self.values(formula, given)?;
-        values
-            .try_into()
-            .map_err(|_| LoweringError::new(format!("a formula does not have {N} values")))
+        values.try_into().map_err(|_| LoweringError::new(format!("a formula must have {N} values")))
     }
 
     /// Evaluates a formula with one value.

@@ -243,7 +243,7 @@ impl<'p> Layout<'p> {
             self.places.insert(weight, WeightPlace { file: Arc::clone(file), offset });
         }
         if u32::try_from(records.len()).is_err() {
-            let message = format!("`{file}` would hold more than 2^32 weights");
+            let message = format!("`{file}` would hold 2^32 weights or more");
             return Err(Error::new(ErrorKind::Unwritable, message));
         }
         Ok(Content::Fresh(records))
