@@ -1,4 +1,4 @@
-//! Tests that passes do not change results: the cases of `coremill-mil` before and after the pass,
+//! Tests that passes do not change results: the cases of `coremill-passes` before and after the pass,
 //! and random programs through each pass and all of them. The fuzz target `passes` runs more, and
 //! `COREMILL_SECONDS` sets a time for this test.
 
