@@ -56,6 +56,8 @@ class Case:
     impossible: dict[str, str] = field(default_factory=dict)
     #: Whether to compare values. Random operators compare only shape and element type.
     exact: bool = True
+    #: Whether to test ExecuTorch's kernels.
+    outside: bool = True
 
 
 class Call(nn.Module):

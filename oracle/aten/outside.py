@@ -63,7 +63,7 @@ def exported(family: str, directory: Path, only: list[str] | None = None) -> lis
     found = []
     for case in sorted(family_cases(family), key=lambda case: case.name):
         archive = directory / family / f"{case.name}.pt2"
-        if archive.exists() and (not only or any(text in case.name for text in only)):
+        if case.outside and archive.exists() and (not only or any(text in case.name for text in only)):
             found.append(Exported(case, archive, references[case.name], kinds[case.name]))
     return found
 

@@ -151,11 +151,11 @@ fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     let inverse = calc!(call, "1 / lifted", lifted)?;
     let square = call.multiply(&inverse, &inverse)?;
     let series = polynomial(call, &square, &[1.0 / 1260.0, -1.0 / 360.0, 1.0 / 12.0])?;
-    // (z − ½)(log z − 1) keeps more digits than (z − ½) log z − z. The sine of integer multiples of π is set to zero
-    // explicitly, as rounding would hide it.
+    // (z − ½)(log z − 1) keeps more digits than (z − ½) log z − z. The reflection uses the distance to the nearest
+    // integer, which is exact near all poles, also for negative x near zero.
     let formula = "upper = (lifted - 0.5) * (log(lifted) - 1) + series * inverse + 0.4189385332046727 \
                    - log(where(large, 1, product)); \
-                   sine = where(floor(x) == x, 0, sin(x % 2 * pi)); \
+                   sine = sin((x - round(x)) * pi); \
                    where(small, log(pi) - log(abs(sine)) - upper, upper)";
     calc!(call, formula, x, small, large, product, lifted, series, inverse)
 }
@@ -173,8 +173,8 @@ fn digamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     let inverse = calc!(call, "1 / lifted", lifted)?;
     let square = call.multiply(&inverse, &inverse)?;
     let series = polynomial(call, &square, &[-1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0])?;
-    // π / tan(π x) of the fractional part of x; integers are poles.
-    let formula = "upper = log(lifted) - inverse * 0.5 + series * square - steps; rest = x % 1; \
+    // π / tan(π x) of the distance to the nearest integer, which is a pole.
+    let formula = "upper = log(lifted) - inverse * 0.5 + series * square - steps; rest = x - round(x); \
                    lower = where(rest == 0, nan, upper - pi / tan(rest * pi)); \
                    where(x == 0, -inf, where(small, lower, upper))";
     calc!(call, formula, x, small, lifted, inverse, series, square, steps)
