@@ -5,8 +5,13 @@ An operator is listed if a case contains it; the tests convert every case, run i
 
 from collections import defaultdict
 
+import torch
+
+from oracle.aten.case import operator
 from oracle.aten.make import all_cases
 
+#: Families that test more properties of the operators of other families.
+FURTHER = ("ranges", "sizes", "defects")
 #: From the oldest on.
 TARGETS = ["ios15", "ios16", "ios17", "ios18", "ios26"]
 
@@ -26,13 +31,19 @@ for iOS 15.
 def table() -> str:
     """The whole page."""
     families: dict[str, dict[str, list[set[str]]]] = defaultdict(lambda: defaultdict(list))
-    for family, one in all_cases():
+    homes: dict[str, str] = {}
+    for family, one in sorted(all_cases(), key=lambda pair: pair[0] in FURTHER):
         refused = set(TARGETS) if "*" in one.impossible else set(one.impossible)
-        families[family][one.target.removeprefix("aten.")].append(refused)
+        name = overload(one.target)
+        if one.target.startswith("aten.complex_"):
+            families["complex_numbers"][one.target.removeprefix("aten.complex_")].append(refused)
+        elif name:
+            home = homes.setdefault(name, "other" if family in FURTHER else family)
+            families[home][name].append(refused)
     text, count = HEAD, 0
     for family, operators in sorted(families.items()):
         rows = []
-        for operator, cases in sorted(operators.items()):
+        for name, cases in sorted(operators.items()):
             oldest = [next((target for target in TARGETS if target not in refused), None) for refused in cases]
             known = [target for target in oldest if target is not None]
             if not known:
@@ -41,11 +52,21 @@ def table() -> str:
             note = "" if first == last else f"; some forms {named(last)}"
             if None in oldest:
                 note += "; some forms are refused"
-            rows.append(f"| `{operator}` | {named(first)}{note} |")
+            rows.append(f"| `{name}` | {named(first)}{note} |")
         count += len(rows)
         if rows:
             text += f"\n## {family.replace('_', ' ')}\n\n| operator | oldest target |\n|---|---|\n" + "\n".join(rows) + "\n"
     return text.replace("\n## ", f"\n{count} operators and overloads.\n\n## ", 1)
+
+
+def overload(target: str) -> str | None:
+    """The operator that a case names, or `None` if the name is not an operator but describes the case."""
+    try:
+        found = operator(target)
+    except AttributeError:
+        return None
+    default = "" if isinstance(found, torch._ops.OpOverload) else ".default"
+    return target.removeprefix("aten.") + default
 
 
 def named(target: str) -> str:

@@ -107,9 +107,7 @@ def cases() -> Iterator[Case]:
     yield case("aten.nan_to_num.default", EDGES, 0.5, 9.0, -9.0)
     yield case("aten.logit.default", positive(4, 5, low=0.125, high=0.875))
     yield case("aten.logit.default", positive(4, 5, low=0.0, high=1.0), 0.125)
-    yield case(
-        "aten.polygamma.default", 1, positive(4, 5), settings={"precisions": ("fp32",), "tolerance": {"fp32": 1e-3}}
-    )
+    yield case("aten.polygamma.default", 1, positive(4, 5))
     yield case(
         "aten.special_i0.default" if hasattr(torch.ops.aten, "special_i0") else "aten.i0.default",
         real(4, 5),

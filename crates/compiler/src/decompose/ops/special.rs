@@ -183,6 +183,8 @@ fn digamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
 /// Hurwitz zeta function ζ(s, q): the first terms, then the Euler-Maclaurin formula for the rest.
 fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> TensorResult {
     const TERMS: i64 = 9;
+    // Powers leave the range of fp16.
+    call.frame.exact = true;
     let minus = call.map("neg", s)?;
     let mut sum = calc!(call, "q ^ minus", q, minus)?;
     for step in 1..TERMS {
@@ -191,8 +193,9 @@ fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> TensorResult {
     let terms = TERMS;
     let last = calc!(call, "q + terms", q, terms)?;
     let power = calc!(call, "last ^ minus", last, minus)?;
-    let formula = "sum + power * last / (s - 1) + power * 0.5";
-    sum = calc!(call, formula, sum, power, last, s)?;
+    // The integral has a power of its own, because `power` underflows earlier.
+    let formula = "sum + last ^ (minus + 1) / (s - 1) + power * 0.5";
+    sum = calc!(call, formula, sum, power, last, s, minus)?;
     // s/12 · a⁻ˢ⁻¹ − s(s+1)(s+2)/720 · a⁻ˢ⁻³ + s(s+1)(s+2)(s+3)(s+4)/30240 · a⁻ˢ⁻⁵
     let mut factor = calc!(call, "power * s / last", power, s, last)?;
     for (index, bernoulli) in [1.0 / 12.0, -1.0 / 720.0, 1.0 / 30240.0].into_iter().enumerate() {
@@ -211,13 +214,40 @@ fn zeta_of_tensors(call: &mut Call<'_>) -> Results {
     let s = call.tensor_as("self", computed_in(dtype))?;
     let q = call.tensor_as("other", computed_in(dtype))?;
     let y = zeta(call, &s, &q)?;
+    // The formula requires that `q` plus the number of terms is well above 0.
+    let y = calc!(call, "where(q < -4, nan, y)", q, y)?;
     one(call.cast(&y, dtype)?)
 }
 
+/// Inverse of the normal distribution function. M. Wichura, "Algorithm AS 241", PPND7: relative error 1e-7.
 fn inverse_normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
-    let inner = calc!(call, "x * 2 - 1", x)?;
-    let y = inverse_erf(call, &inner)?;
-    call.times(&y, std::f64::consts::SQRT_2)
+    /// Numerator and denominator of a rational approximation.
+    type Rational = ([f32; 4], &'static [f32]);
+    const CENTER: Rational =
+        ([59.109_375, 159.291_13, 50.434_27, 3.387_132_7], &[67.187_56, 78.757_76, 17.895_17, 1.0]);
+    const TAIL: Rational =
+        ([0.170_238_21, 1.306_728_5, 2.756_815_4, 1.423_437_3], &[0.120_211_33, 0.737_001_64, 1.0]);
+    const FAR_TAIL: Rational = (
+        [0.017_337_204, 0.428_682_95, 3.081_226_4, 6.657_905],
+        &[0.012_258_203, 0.241_978_94, 1.0],
+    );
+    fn ratio(call: &mut Call<'_>, x: &Tensor, (upper, lower): Rational) -> TensorResult {
+        let (upper, lower) = (polynomial(call, x, &upper)?, polynomial(call, x, lower)?);
+        calc!(call, "upper / lower", upper, lower)
+    }
+    call.frame.exact = true;
+    let offset = calc!(call, "x - 0.5", x)?;
+    let inner = calc!(call, "0.180625 - offset * offset", offset)?;
+    let center = ratio(call, &inner, CENTER)?;
+    let depth = calc!(call, "sqrt(-log(where(offset < 0, x, 1 - x)))", x, offset)?;
+    let near = calc!(call, "depth - 1.6", depth)?;
+    let near = ratio(call, &near, TAIL)?;
+    let far = calc!(call, "depth - 5", depth)?;
+    let far = ratio(call, &far, FAR_TAIL)?;
+    let formula = "tail = where(depth < 5, near, far); \
+                   y = where(abs(offset) <= 0.425, offset * center, where(offset < 0, -tail, tail)); \
+                   where(x == 0, -inf, where(x == 1, inf, y))";
+    calc!(call, formula, x, offset, center, depth, near, far)
 }
 
 fn normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
@@ -321,11 +351,36 @@ fn derivative(call: &mut Call<'_>) -> Results {
     mapped(call, |call, x| match order {
         0 => digamma(call, x),
         1..=20 => {
+            call.frame.exact = true;
+            let negative = calc!(call, "x < 0", x)?;
+            let z = calc!(call, "where(negative, 1 - x, x)", negative, x)?;
             let s = call.number_beside(coremill_pt2::Argument::Float(order as f64 + 1.0), x)?;
-            let sum = zeta(call, &s, x)?;
+            let sum = zeta(call, &s, &z)?;
             let factorial: f64 = (1..=order).map(|factor| factor as f64).product();
-            call.times(&sum, if order % 2 == 0 { -factorial } else { factorial })
+            let factor = if order % 2 == 0 { -factorial } else { factorial };
+            let upper = call.times(&sum, factor)?;
+            // ψₙ(x) = (−1)ⁿ ψₙ(1 − x) − π dⁿ/dxⁿ cot(π x)
+            let cotangent = calc!(call, "1 / tan((x - round(x)) * pi)", x)?;
+            let slope = polynomial(call, &cotangent, &cotangent_derivative(order))?;
+            let formula = if order % 2 == 0 { "upper - slope" } else { "-upper - slope" };
+            let lower = calc!(call, formula, upper, slope)?;
+            calc!(call, "where(negative, lower, upper)", negative, lower, upper)
         }
         _ => refuse!("the order of `polygamma` must be from 0 to 20, got {order}"),
     })
+}
+
+/// π dⁿ/dxⁿ cot(π x) as a polynomial in cot(π x), highest power first.
+fn cotangent_derivative(order: i64) -> Vec<f32> {
+    use std::f64::consts::PI;
+    let mut factors = vec![0.0, PI];
+    for _ in 0..order {
+        // The derivative of cot(π x) is −π (1 + cot²(π x)): each slope is added to two powers.
+        let terms = factors.iter().enumerate().skip(1);
+        let slopes: Vec<f64> = terms.map(|(power, factor)| -PI * power as f64 * factor).collect();
+        let low = slopes.iter().copied().chain([0.0, 0.0]);
+        let high = [0.0, 0.0].into_iter().chain(slopes.iter().copied());
+        factors = low.zip(high).map(|(low, high)| low + high).collect();
+    }
+    factors.iter().rev().map(|&factor| factor as f32).collect()
 }
