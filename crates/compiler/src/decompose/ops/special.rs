@@ -357,14 +357,13 @@ fn derivative(call: &mut Call<'_>) -> Results {
             let s = call.number_beside(coremill_pt2::Argument::Float(order as f64 + 1.0), x)?;
             let sum = zeta(call, &s, &z)?;
             let factorial: f64 = (1..=order).map(|factor| factor as f64).product();
-            let factor = if order % 2 == 0 { -factorial } else { factorial };
-            let upper = call.times(&sum, factor)?;
-            // ψₙ(x) = (−1)ⁿ ψₙ(1 − x) − π dⁿ/dxⁿ cot(π x)
+            let size = call.times(&sum, factorial)?;
+            // ψₙ(x) = (−1)ⁿ ψₙ(1 − x) − π dⁿ/dxⁿ cot(π x), where the sign of ψₙ(1 − x) is (−1)ⁿ⁺¹.
             let cotangent = calc!(call, "1 / tan((x - round(x)) * pi)", x)?;
             let slope = polynomial(call, &cotangent, &cotangent_derivative(order))?;
-            let formula = if order % 2 == 0 { "upper - slope" } else { "-upper - slope" };
-            let lower = calc!(call, formula, upper, slope)?;
-            calc!(call, "where(negative, lower, upper)", negative, lower, upper)
+            let even = order % 2 == 0;
+            let formula = "where(negative, -size - slope, where(even, -size, size))";
+            calc!(call, formula, negative, size, slope, even)
         }
         _ => refuse!("the order of `polygamma` must be from 0 to 20, got {order}"),
     })
