@@ -96,9 +96,10 @@ impl Graph {
         let next = body(&inside);
         let body_block = self.close_block(&next);
         if next.len() != variables.len() {
-            let (takes, gives) = (variables.len(), next.len());
-            let message =
-                format!("`while_loop`: the body has {takes} variables but returns {gives} values");
+            let (expected, found) = (variables.len(), next.len());
+            let message = format!(
+                "`while_loop`: the body has {expected} variables but returns {found} values"
+            );
             self.note(message, None, location);
             return nothing();
         }

@@ -126,7 +126,7 @@ fn place(operations: &mut [PlannedOperation], times: &[Times], obstacles: Vec<Op
                     "the Neural Engine would save {:.3} ms here; a segment must save {needed} ms",
                     savings[index].milliseconds
                 );
-                let advice = "leave it on the CPU, or give the model more work per run, for instance a larger batch";
+                let advice = "leave it on the CPU, or increase the work per run, for instance with a larger batch";
                 Obstacle::new(Reason::NotWorthIt, detail, advice)
             })?
         });
